@@ -11,6 +11,7 @@ from typing import Any
 
 from eos.audit.dedup_summary import Producers
 from eos.errors import FencedError
+from eos.finding import Finding, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
 
@@ -57,17 +58,13 @@ class Transaction:
         return self.error == FencedError.kind
 
     @property
+    def witness(self) -> Witness:
+        batch_id = -1 if self.batch_id is None else self.batch_id
+        return Witness(self.ledger_offset, self.kind, batch_id, self.attempt, self.identity)
+
+    @property
     def records_out(self) -> int:
         return sum(row["records"] for row in self.targets.values())
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """A contradiction in the table. `offset` is that of the ledger record that shows it."""
-
-    case: str
-    message: str
-    offset: int
 
 
 def transactions(rows: Iterable[Row]) -> list[Transaction]:
@@ -226,7 +223,7 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
     return position
 
 
-def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
+def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
     """Yield each contradiction to exactly-once, at the first place that shows it."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
@@ -241,7 +238,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
             ledger_id = each.ledger_id
             position.clear()
         if (each.ledger_id, each.identity) in identities:
-            yield _met(each, "twice", f"the identity {_named(each.identity)} committed twice")
+            yield _met(each, "twice", f"the identity {tuple(each.identity)} committed twice")
         identities.add((each.ledger_id, each.identity))
         last_epoch = newest.get((each.ledger_id, each.identity.producer_id), -1)
         if each.identity.epoch < last_epoch:
@@ -261,7 +258,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
         position.update({tp: end for tp, (_, end) in each.sources.items()})
 
 
-def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[AuditFinding]:
+def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[Finding]:
     for tp, (start, _) in each.sources.items():
         before = position.get(tp, start)
         if start != before:
@@ -270,14 +267,13 @@ def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator
             yield _met(
                 each,
                 "gap" if start > before else "overlap",
-                f"micro-batch {each.batch_id}: {tp.topic}-{tp.partition} offsets {low} to "
-                f"{high - 1} were {what}",
+                f"micro-batch {each.batch_id}: {tp} offsets {low} to {high - 1} were {what}",
             )
 
 
-def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[AuditFinding]:
+def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[Finding]:
     for tp, row in each.targets.items():
-        where = f"micro-batch {each.batch_id}: {tp.topic}-{tp.partition}"
+        where = f"micro-batch {each.batch_id}: {tp}"
         count = row["sequence_last"] - row["sequence_first"] + 1
         room = row["offset_last"] - row["offset_first"] + 1
         if row["records"] != count or row["records"] > room:
@@ -296,9 +292,5 @@ def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator
         written[tp] = row["offset_last"]
 
 
-def _met(each: Transaction, case: str, message: str) -> AuditFinding:
-    return AuditFinding(case, message, each.ledger_offset)
-
-
-def _named(identity: Identity) -> str:
-    return f"({identity.producer_id}, {identity.epoch})"
+def _met(each: Transaction, case: str, message: str) -> Finding:
+    return Finding(case, message, witness=each.witness)

@@ -72,7 +72,7 @@ class TransactionsTable:
         Creates the table if it does not exist.
         """
         require_room(self.location)
-        with self._told():
+        with self._delta_errors():
             table = self._opened()
             version = table.transaction_version(app)
             return -1 if version is None else int(version)
@@ -84,7 +84,7 @@ class TransactionsTable:
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
         )
         require_room(self.location)
-        with self._told():
+        with self._delta_errors():
             try:
                 # "merge" adds columns that an older table lacks. Columns of a newer release are
                 # kept, and are null in these rows.
@@ -98,7 +98,7 @@ class TransactionsTable:
 
     def size(self, pipeline: str) -> Size | None:
         """Return the size of a pipeline's part; None if there is no table."""
-        with self._told():
+        with self._delta_errors():
             try:
                 table = DeltaTable(self.location)
             except TableNotFoundError:
@@ -109,7 +109,7 @@ class TransactionsTable:
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
         """Merge smaller files of one pipeline. Files of other pipelines are not touched."""
         require_room(self.location)
-        with self._told():
+        with self._delta_errors():
             table = self._opened()
             table.optimize.compact(
                 partition_filters=[(PARTITION, "=", pipeline)], target_size=file_bytes
@@ -121,7 +121,7 @@ class TransactionsTable:
         Return the number of deleted data files.
         """
         require_room(self.location)
-        with self._told():
+        with self._delta_errors():
             table = self._opened()
             # Check all files in the folder, not only those that the log lists as deleted. A
             # checkpoint drops these entries after the same hour, and a third of all files would
@@ -138,7 +138,7 @@ class TransactionsTable:
 
     def stream(self, sql: str) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of a query, some thousand at a time, from one snapshot."""
-        with self._told():
+        with self._delta_errors():
             try:
                 table = DeltaTable(self.location)
             except TableNotFoundError:
@@ -187,7 +187,8 @@ class TransactionsTable:
         return DeltaTable(self.location)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _delta_errors(self) -> Iterator[None]:
+        """Raise the errors of Delta and of the file system as UnavailableError."""
         try:
             yield
         except (DeltaError, OSError) as error:

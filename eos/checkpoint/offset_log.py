@@ -46,6 +46,20 @@ class Ranges:
         return sum(end - self.starts.get(tp, 0) for tp, end in self.ends.items())
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """The last planned and the last committed micro-batch of a checkpoint, with their ends."""
+
+    location: str
+    query_id: str
+    planned: int | None
+    committed: int | None
+    ends: Mapping[int, Offsets]
+
+    def ends_of(self, batch_id: int | None) -> Offsets:
+        return {} if batch_id is None else self.ends.get(batch_id, {})
+
+
 class Checkpoint:
     """One checkpoint folder of one query with one Kafka source."""
 
@@ -71,6 +85,11 @@ class Checkpoint:
         """Return the last micro-batch in Spark's commit log. If Spark died before it wrote the log,
         the last committed one is missing."""
         return self._last("commits")
+
+    def state(self) -> CheckpointState:
+        planned, committed = self.planned(), self.committed()
+        ends = {number: self.ends(number) for number in {planned, committed} if number is not None}
+        return CheckpointState(self.location, self.query_id(), planned, committed, ends)
 
     def has_state(self) -> bool:
         """Return whether the folder `state` has content: the plan had a stateful operator."""

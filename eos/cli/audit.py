@@ -14,8 +14,9 @@ from eos.audit.table import TransactionsTable
 from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.inspect.audit_live import LiveState, live
+from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.audit_render import AuditResult, as_json, lines
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
@@ -71,12 +72,13 @@ def maintain(words: Sequence[str]) -> int:
     return 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> LiveState:
+def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         names = planned.names
         with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            return live(wire, names.transactional_id, names.group, names.ledger, found)
+            view = ClusterView(wire, names.transactional_id, names.group, names.ledger)
+            return live(view, found)
 
 
 def _parser() -> argparse.ArgumentParser:

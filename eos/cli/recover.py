@@ -15,7 +15,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.inspect.explanation import explain
 from eos.inspect.explanation_render import as_json, lines
-from eos.inspect.findings import Command, command_of
+from eos.inspect.startup_stops import Command, command_of
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import Plan, plan
@@ -71,7 +71,7 @@ def _explain(planned: Plan, wire: KafkaClient, command: Command, *, is_json: boo
         print(json.dumps(as_json(found, command)))
     else:
         print(escaped("\n".join(lines(found, command))))
-    return 1 if found.findings else 0
+    return 1 if found.stops else 0
 
 
 def _tell(
@@ -92,10 +92,10 @@ def _tell(
         print(json.dumps(document))
         return code
     if change.is_nothing:
-        print("\n".join(["nothing to do", *(f"  {line}" for line in change.says)]))
+        print("\n".join(["nothing to do", *(f"  {line}" for line in change.remarks)]))
         return code
     print(f"{command(change.verb)} {'did' if is_done else 'would do'}")
-    print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.says))))
+    print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.remarks))))
     if code:
         print(f"nothing is changed yet; to apply it:\n  $ {next_step}")
     elif done.offset is not None:

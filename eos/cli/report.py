@@ -18,7 +18,8 @@ from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, 
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
-from eos.inspect.cluster_state import ClusterState, ask
+from eos.inspect.audit_live import ClusterState, live
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
@@ -76,17 +77,10 @@ def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> C
             planned = plan(pipeline, profile, bootstrap, ())
             names = planned.names
             with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-                found = list(gathered.recent)
-                return ask(
-                    wire,
-                    names.transactional_id,
-                    names.group,
-                    names.ledger,
-                    found,
-                    gathered.position,
-                )
+                view = ClusterView(wire, names.transactional_id, names.group, names.ledger)
+                return live(view, list(gathered.recent), gathered.position)
     except EosError as error:
-        return ClusterState(datetime.now(timezone.utc), problem=error.message)
+        return ClusterState(problem=error.message)
 
 
 def _writable(output: Path) -> Path:

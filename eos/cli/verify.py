@@ -21,6 +21,7 @@ from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
+from eos.finding import FindingKind, Witness
 from eos.inspect.snapshot import readable
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
@@ -31,8 +32,7 @@ from eos.plan.security import told_who
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import ProvenDrop as Dropped
-from eos.verify.findings import FindingKind, Witness
-from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.log_reader import Reader, require_seen, soon
 from eos.verify.progress import Point, load
 from eos.verify.render import RenderedResult, as_json, lines
 from eos.verify.stamps import StampPlaces
@@ -224,7 +224,7 @@ def _of_lake(planned: Plan) -> list[str]:
 def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
     topics = wire.topics([topic], soon())
     require_seen(topics)
-    if topics[topic].error == UNKNOWN_TOPIC:
+    if topics[topic].is_missing:
         raise UsageError(
             "ledger_topic_missing",
             f"{pipeline}: there is nothing to verify: the ledger topic {topic!r} does not exist",

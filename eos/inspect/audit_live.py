@@ -6,22 +6,18 @@ newer. Then the table lags for a moment: this is reported, but is no finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
-from eos.audit.history import AuditFinding, Transaction, ends
-from eos.deadline import Deadline
+from eos.audit.history import Transaction, ends
 from eos.errors import EosError
-from eos.inspect.cluster_view import (
-    OpenTransaction,
-    coordinated,
-    open_among,
-    producers_on,
-    soon,
-)
-from eos.kafka.api import DescribedProducer, DescribedTransaction, TopicPartition
-from eos.kafka.client import KafkaClient
+from eos.finding import Finding, FindingKind
+from eos.inspect.cluster_view import ClusterView, OpenTransaction, Producers
+from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
+from eos.ledger.record import Ends
 
 _LAST_EPOCH = 2**15 - 2
 _OFFSETS_MS = 10_000  # an open transaction may hide offsets longer
@@ -41,57 +37,51 @@ class ComparedField:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveState:
-    phase: str
+class ClusterState:
+    """A pipeline's state in the cluster, compared with the table.
+
+    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
+    missing, so that a page loses one part instead of all.
+    """
+
+    phase: str = ""
     fields: Sequence[ComparedField] = ()
     open: Sequence[OpenTransaction] = ()
-    findings: Sequence[AuditFinding] = field(default_factory=tuple)
+    findings: Sequence[Finding] = ()
+    ends: Ends = field(default_factory=dict)
+    problem: str = ""
+    at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
 def live(
-    wire: KafkaClient, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
-) -> LiveState:
-    """Compare the table's transactions with the cluster.
+    cluster: ClusterView, found: Sequence[Transaction], sources: Iterable[TopicPartition] = ()
+) -> ClusterState:
+    """Compare the table's transactions with the cluster, and ask for the ends of `sources`.
 
     `found` has the transactions in the table, oldest first, and at least the newest committed one.
     """
+    source_ends = cluster.committed_ends(sources)
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
-    state = coordinated(wire, transactional_id, soon())
-    here = TopicPartition(ledger, 0)
-    partitions = [here, *sorted({tp for each in committed for tp in each.targets})]
-    producers = producers_on(wire, partitions)
-    offset = _ledger_end(wire, here)
-    fields = list(_fields(state, last, offset, producers))
-    fields += _group(wire, group, ends(committed))
+    state = cluster.transaction()
+    targets = sorted({tp for each in committed for tp in each.targets})
+    producers = cluster.producers([cluster.ledger_partition, *targets])
+    offset = cluster.ledger_last()
+    fields = list(_newest_fields(state, last, offset, producers))
+    fields += _group_fields(cluster, ends(committed))
     is_moving = offset is not None and last is not None and offset > last.ledger_offset
-    opened = open_among(wire, producers, transactional_id)
+    opened = cluster.open_transactions(producers)
     findings = [] if is_moving else list(_differing(fields, last))
-    findings += _strange(opened, transactional_id, last, here, producers, committed)
-    return LiveState(state.phase if state else "", fields, opened, findings)
+    findings += _foreign_and_hanging(cluster, opened, last, producers, committed)
+    phase = state.phase if state else ""
+    return ClusterState(phase, fields, opened, findings, source_ends)
 
 
-def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
-    """Return the offset of the last committed record."""
-    deadline = soon()
-    topic = wire.topics([ledger.topic], deadline)[ledger.topic]
-    if topic.error:
-        return None
-    end = wire.list_offsets([ledger], "latest", committed=True, deadline=deadline)[ledger]
-    first = wire.list_offsets([ledger], "earliest", committed=True, deadline=deadline)[ledger]
-    for start in range(end - 1, first - 1, -64):
-        low = max(first, start - 63)
-        records = wire.read_records(ledger, low, end, committed=True, deadline=deadline)
-        if records:
-            return records[-1].offset
-    return None
-
-
-def _fields(
+def _newest_fields(
     state: DescribedTransaction | None,
     last: Transaction | None,
     offset: int | None,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
+    producers: Producers,
 ) -> Iterator[ComparedField]:
     yield ComparedField("last record of the ledger", last.ledger_offset if last else None, offset)
     if last is None:
@@ -103,67 +93,64 @@ def _fields(
     for tp, row in sorted(last.targets.items()):
         for producer in producers.get(tp, ()):
             if producer.identity == last.identity and producer.sequence_last >= 0:
-                name = f"last sequence on {tp.topic}-{tp.partition}"
+                name = f"last sequence on {tp}"
                 yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
-def _group(
-    wire: KafkaClient, group: str, position: Mapping[TopicPartition, int]
-) -> list[ComparedField]:
-    if not position:
+def _group_fields(cluster: ClusterView, position: Ends) -> list[ComparedField]:
+    found = None
+    if position:
+        with suppress(EosError):  # an open transaction that hides them is reported separately
+            found = cluster.group_offsets(position, _OFFSETS_MS)
+    if found is None:
         return []
-    try:
-        found = wire.committed_offsets(group, Deadline.after_ms(_OFFSETS_MS), list(position))
-    except EosError:
-        return []  # hidden by an open transaction, which is reported separately
     return [
-        ComparedField(
-            f"group offset of {tp.topic}-{tp.partition}",
-            end,
-            found[tp].offset if tp in found else -1,
-        )
+        ComparedField(f"group offset of {tp}", end, found.get(tp, -1))
         for tp, end in sorted(position.items())
     ]
 
 
-def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[AuditFinding]:
+def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[Finding]:
     for each in fields:
         if not each.is_same:
-            yield AuditFinding(
+            yield Finding(
                 "differs",
                 f"{each.name}: {each.table} in the table, {each.broker} in the cluster",
-                last.ledger_offset if last else -1,
+                witness=last.witness if last else None,
             )
 
 
-def _strange(
+def _foreign_and_hanging(
+    cluster: ClusterView,
     opened: Sequence[OpenTransaction],
-    transactional_id: str,
     last: Transaction | None,
-    ledger: TopicPartition,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
+    producers: Producers,
     committed: Sequence[Transaction],
-) -> Iterator[AuditFinding]:
-    at = last.ledger_offset if last else -1
+) -> Iterator[Finding]:
+    witness = last.witness if last else None
     for each in opened:
-        if each.owner == transactional_id:
+        if each.owner == cluster.transactional_id:
             continue
         tp, producer = each.partition, each.producer
         where = (
-            f"{tp.topic}-{tp.partition} from offset {producer.transaction_start_offset} on: "
+            f"{tp} from offset {producer.transaction_start_offset} on: "
             f"producer id {producer.identity.producer_id}, epoch {producer.identity.epoch}"
         )
         if each.owner:
             message = f"a transaction of {each.owner!r} is open on {where}"
-            yield AuditFinding("foreign", message, at)
+            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
         else:
             message = f"a transaction that no coordinator will end hangs on {where}"
-            yield AuditFinding("hanging", f"{message} (`kafka-transactions.sh abort` ends it)", at)
+            message += " (`kafka-transactions.sh abort` ends it)"
+            yield Finding("hanging", message, witness=witness)
     known = {each.identity.producer_id for each in committed}
-    for producer in producers.get(ledger, ()):
+    for producer in producers.get(cluster.ledger_partition, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
-            if any(each.owner == transactional_id for each in opened):
+            if any(each.owner == cluster.transactional_id for each in opened):
                 continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
-            message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
-            yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is not ours", at)
+            message = (
+                f"{cluster.ledger}: producer id {identity.producer_id}, epoch {identity.epoch}, "
+                "writes to it, and is not ours"
+            )
+            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
-from eos.audit.history import AuditFinding, Summary, Transaction
-from eos.inspect.audit_live import LiveState
-from eos.kafka.api import TopicPartition
+from eos.audit.history import Summary, Transaction
+from eos.finding import Finding
+from eos.inspect.audit_live import ClusterState
+from eos.inspect.layout import columns, utc
 
 _ANSWERS = {"dead_letter": "dead letter", "drop": "dropped"}
 _SHOWN, _FIELDS_SHOWN, _FINDINGS_SHOWN = 20, 40, 20
@@ -22,8 +22,8 @@ class AuditResult:
     table: str
     found: Sequence[Transaction]  # oldest first
     summary: Summary
-    findings: Sequence[AuditFinding]
-    live: LiveState | None = None
+    findings: Sequence[Finding]
+    live: ClusterState | None = None
 
 
 def lines(audited: AuditResult) -> Iterator[str]:
@@ -48,18 +48,17 @@ def lines(audited: AuditResult) -> Iterator[str]:
             last = sums.restarts[-1]
             yield (
                 f"restarts    {len(sums.restarts):,}, the last: {who(last)} from "
-                f"{_at(last.ended_at)} on"
+                f"{utc(last.ended_at)} on"
             )
         for each in sums.takeovers[-_SHOWN:]:
-            yield f"taken over  by {who(each)} from {_at(each.ended_at)} on, {what(each)}"
+            yield f"taken over  by {who(each)} from {utc(each.ended_at)} on, {what(each)}"
         for each in sums.fenced[-_SHOWN:]:
-            yield f"fenced      {identity(each)}, {_at(each.ended_at)}: {each.reason}"
+            yield f"fenced      {each.identity}, {utc(each.ended_at)}: {each.reason}"
     if audited.live is not None:
         yield from _live(audited.live)
     yield ""
     for finding in audited.findings[:_FINDINGS_SHOWN]:
-        where = f" (ledger offset {finding.offset})" if finding.offset >= 0 else ""
-        yield f"{finding.case}: {finding.message}{where}"
+        yield f"{finding.case}: {finding.with_ledger_offset()}"
     if len(audited.findings) > _FINDINGS_SHOWN:
         yield f"and {len(audited.findings) - _FINDINGS_SHOWN} more (--json has all)"
     if not audited.findings:
@@ -101,36 +100,34 @@ def as_json(audited: AuditResult) -> dict[str, Any]:
         "fenced": [_json(each) for each in sums.fenced],
         "transactions": [_json(each) for each in reversed(audited.found)],
         "live": _live_json(audited.live),
-        "findings": [asdict(finding) for finding in audited.findings],
+        "findings": [
+            {"case": each.case, "message": each.message, "offset": each.ledger_offset}
+            for each in audited.findings
+        ],
     }
 
 
 def _table(found: Sequence[Transaction]) -> Iterator[str]:
-    columns = ("ledger", "ended", "what", "outcome", "producer", "offsets", "in", "out")
-    cells = [columns]
-    cells += [
+    rows = [("ledger", "ended", "what", "outcome", "producer", "offsets", "in", "out")]
+    rows += [
         (
             str(each.ledger_offset),
-            _at(each.ended_at),
+            utc(each.ended_at),
             what(each),
             each.outcome,
-            identity(each),
+            str(each.identity),
             f"{each.offsets_in:,}",
             "-" if each.records_read is None else f"{each.records_read:,}",
             f"{each.records_out:,}",
         )
         for each in reversed(found[-_SHOWN:])
     ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        aligned = [cell.ljust(width) for cell, width in zip(row[:5], widths[:5], strict=True)]
-        aligned += [cell.rjust(width) for cell, width in zip(row[5:], widths[5:], strict=True)]
-        yield "  ".join(aligned).rstrip()
+    yield from columns(rows, left=5)
     if len(found) > _SHOWN:
         yield f"and {len(found) - _SHOWN:,} earlier ones (--json has all)"
 
 
-def _live(live: LiveState) -> Iterator[str]:
+def _live(live: ClusterState) -> Iterator[str]:
     yield ""
     yield f"live        coordinator: {live.phase or 'the transactional id is unknown'}"
     ordered = sorted(live.fields, key=lambda each: each.is_same)
@@ -141,10 +138,10 @@ def _live(live: LiveState) -> Iterator[str]:
         yield f"  and {len(ordered) - _FIELDS_SHOWN} more that are the same (--json has all)"
     for one in live.open:
         tp, owner = one.partition, one.owner or "no coordinator"
-        yield f"  open      {tp.topic}-{tp.partition}, by {owner} {one.phase}".rstrip()
+        yield f"  open      {tp}, by {owner} {one.phase}".rstrip()
 
 
-def _live_json(live: LiveState | None) -> dict[str, Any] | None:
+def _live_json(live: ClusterState | None) -> dict[str, Any] | None:
     if live is None:
         return None
     return {
@@ -189,9 +186,9 @@ def _json(each: Transaction) -> dict[str, Any]:
         "refused": each.refused,
         "records_out": each.records_out,
         "producer_states": each.dedup.get("states"),
-        "sources": {_named(tp): list(span) for tp, span in each.sources.items()},
+        "sources": {str(tp): list(span) for tp, span in each.sources.items()},
         "targets": {
-            _named(tp): [row["offset_first"], row["offset_last"], row["records"]]
+            str(tp): [row["offset_first"], row["offset_last"], row["records"]]
             for tp, row in each.targets.items()
         },
     }
@@ -206,18 +203,6 @@ def what(each: Transaction) -> str:
     return f"micro-batch {each.batch_id}{again}"
 
 
-def identity(each: Transaction) -> str:
-    return f"{each.identity.producer_id}/{each.identity.epoch}"
-
-
 def who(each: Transaction) -> str:
     deployment, host, process = each.writer
     return f"process {process} on {host} ({deployment})"
-
-
-def _at(at: datetime | None) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if at else "-"
-
-
-def _named(tp: TopicPartition) -> str:
-    return f"{tp.topic}-{tp.partition}"

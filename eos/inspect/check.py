@@ -13,35 +13,35 @@ Level = Literal["ok", "note", "finding"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check.
+    """The result of one check, also of one without a problem: so it is no `eos.finding.Finding`.
 
     A note may be intended. A finding will stop a run, or may break a guarantee.
     """
 
     what: str
     level: Level
-    says: str
+    message: str
     remedy: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "what": self.what,
             "level": self.level,
-            "says": self.says,
+            "says": self.message,
             "remedy": self.remedy or None,
         }
 
 
-def ok(what: str, says: str) -> Check:
-    return Check(what, "ok", says)
+def ok(what: str, message: str) -> Check:
+    return Check(what, "ok", message)
 
 
-def note(what: str, says: str, remedy: str = "") -> Check:
-    return Check(what, "note", says, remedy)
+def note(what: str, message: str, remedy: str = "") -> Check:
+    return Check(what, "note", message, remedy)
 
 
-def finding(what: str, says: str, remedy: str) -> Check:
-    return Check(what, "finding", says, remedy)
+def failed(what: str, message: str, remedy: str) -> Check:
+    return Check(what, "finding", message, remedy)
 
 
 def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
@@ -53,18 +53,16 @@ def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterato
         found = question()
         yield from [found] if isinstance(found, Check) else list(found)
     except EosError as error:
-        yield finding(
-            what, error.message, error.hint or "`eos lint FILE` shows the problem's place"
-        )
+        yield failed(what, error.message, error.hint or "`eos lint FILE` shows the problem's place")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        says = f"{where}{error.strerror or error}"
-        yield finding(what, says, "give this user the right to read and write there")
+        message = f"{where}{error.strerror or error}"
+        yield failed(what, message, "give this user the right to read and write there")
 
 
 def lines(checks: Iterable[Check]) -> Iterator[str]:
     marks = {"ok": "ok", "note": "note", "finding": "FINDING"}
     for each in checks:
-        yield f"{marks[each.level]:<8} {each.what:<12} {each.says}"
+        yield f"{marks[each.level]:<8} {each.what:<12} {each.message}"
         if each.remedy:
             yield f"{'':<8} {'':<12} -> {each.remedy}"

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.inspect.check import Check, asked, finding, note, ok
+from eos.inspect.check import Check, asked, failed, note, ok
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
 
@@ -58,7 +58,7 @@ def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
         return
     yield _timeout(longest, planned)
     if setting("unclean.leader.election.enable") == "true":
-        yield finding(
+        yield failed(
             "elections",
             "unclean.leader.election.enable=true: acknowledged records may be lost",
             "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
@@ -79,7 +79,7 @@ def _timeout(longest: int, planned: Plan | None) -> Check:
         return ok("timeouts", limit)
     wanted = planned.transaction_timeout_ms
     if wanted > longest:
-        return finding(
+        return failed(
             "timeouts",
             f"the pipeline's transaction timeout is {wanted:,} ms, but {limit}",
             f"set `transaction: {{timeout: {longest // 1000} seconds}}` in the pipeline file, or "
@@ -93,5 +93,5 @@ def _internal(wire: KafkaClient, topic: str, configured: int, brokers: int) -> C
     replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:
         risk = f"{topic} has {replicas} of {brokers} possible replicas: one broker's loss loses it"
-        return finding("replicas", risk, "give it three with kafka-reassign-partitions.sh")
+        return failed("replicas", risk, "give it three with kafka-reassign-partitions.sh")
     return ok("replicas", f"{topic}: {replicas}")

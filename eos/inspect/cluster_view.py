@@ -1,4 +1,4 @@
-"""What do the brokers report of a transactional id, a group and open transactions now?
+"""What do the brokers report of a pipeline now: its transactions, its group, ledger and source?
 
 `eos status`, `eos audit`, `eos verify` and the report ask these questions. Nothing is changed.
 """
@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import (
-    CommittedOffset,
     DescribedProducer,
     DescribedTransaction,
     TopicPartition,
 )
 from eos.kafka.client import KafkaClient
+from eos.ledger.record import Ends
 
-_TIMEOUT_MS = 30_000
+TIMEOUT_MS = 30_000
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
+
+Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,76 +39,111 @@ class OpenTransaction:
     phase: str
 
 
-def soon() -> Deadline:
-    return Deadline.after_ms(_TIMEOUT_MS)
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What the brokers report of one pipeline at each call. `ledger` is the ledger's topic."""
 
+    wire: KafkaClient
+    transactional_id: str
+    group: str
+    ledger: str
 
-def coordinated(
-    wire: KafkaClient, transactional_id: str, deadline: Deadline
-) -> DescribedTransaction | None:
-    """Return the coordinator's state of a transactional id. None if the id never existed or has
-    expired, if the coordinator does not answer, or if this user may not read it."""
-    with suppress(EosError):
-        return wire.transaction_state(transactional_id, deadline)
-    return None
+    @property
+    def ledger_partition(self) -> TopicPartition:
+        return TopicPartition(self.ledger, 0)
 
+    def transaction(self, timeout_ms: int = TIMEOUT_MS) -> DescribedTransaction | None:
+        """Return the coordinator's state of the transactional id.
 
-def group_offsets(
-    wire: KafkaClient, group: str, partitions: Iterable[TopicPartition], deadline: Deadline
-) -> Mapping[TopicPartition, CommittedOffset] | None:
-    """Return the group's offsets; None while an open transaction hides them."""
-    try:
-        return wire.committed_offsets(group, deadline, list(partitions))
-    except UnavailableError as error:
-        if not is_hidden(error):
-            raise
+        None if the id never existed or has expired, if the coordinator does not answer, or if this
+        user may not read it.
+        """
+        with suppress(EosError):
+            return self.wire.transaction_state(self.transactional_id, Deadline.after_ms(timeout_ms))
         return None
+
+    def group_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int = TIMEOUT_MS
+    ) -> Ends | None:
+        """Return the group's offsets; None while an open transaction hides them."""
+        deadline = Deadline.after_ms(timeout_ms)
+        try:
+            found = self.wire.committed_offsets(self.group, deadline, list(partitions))
+        except UnavailableError as error:
+            if not is_hidden(error):
+                raise
+            return None
+        return {tp: committed.offset for tp, committed in found.items()}
+
+    def committed_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """Return the ends of committed records, of the partitions that exist.
+
+        Records after an open transaction can't be read yet.
+        """
+        there = self._existing(partitions)
+        if not there:
+            return {}
+        return self.wire.list_offsets(there, "latest", committed=True, deadline=_soon())
+
+    def ledger_last(self) -> int | None:
+        """Return the offset of the ledger's last committed record, by any producer."""
+        at, deadline = self.ledger_partition, _soon()
+        if self.wire.topics([at.topic], deadline)[at.topic].error:
+            return None
+        end = self.wire.list_offsets([at], "latest", committed=True, deadline=deadline)[at]
+        first = self.wire.list_offsets([at], "earliest", committed=True, deadline=deadline)[at]
+        for start in range(end - 1, first - 1, -64):
+            low = max(first, start - 63)
+            records = self.wire.read_records(at, low, end, committed=True, deadline=deadline)
+            if records:
+                return records[-1].offset
+        return None
+
+    def producers(self, partitions: Iterable[TopicPartition]) -> Producers:
+        """Return the transactional producers that the leaders of these partitions know."""
+        there = self._existing(partitions)
+        return self.wire.describe_producers(there, _soon()) if there else {}
+
+    def open_transactions(self, producers: Producers) -> list[OpenTransaction]:
+        """Return the open transactions of these producers, with their owners."""
+        opened = [
+            (tp, producer)
+            for tp, of_partition in sorted(producers.items())
+            for producer in of_partition
+            if producer.transaction_start_offset >= 0
+        ]
+        if not opened:
+            return []
+        listed = {each.producer_id: each for each in self.wire.list_transactions(_soon())}
+        found = []
+        for tp, producer in opened:
+            known = listed.get(producer.identity.producer_id)
+            over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
+            # A transaction of the pipeline is no hanging one in this case:
+            # 1. The partition is read while the transaction is open.
+            # 2. The transaction ends, and its marker is written.
+            # 3. The coordinator is asked, and answers that it is over.
+            is_ours = known is not None and known.transactional_id == self.transactional_id
+            owner = known.transactional_id if known and (is_ours or not over) else ""
+            found.append(OpenTransaction(tp, producer, owner, known.phase if known else ""))
+        return found
+
+    def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        every = list(partitions)
+        if not every:
+            return []
+        topics = self.wire.topics(sorted({tp.topic for tp in every}), _soon())
+        return [
+            tp
+            for tp in every
+            if not topics[tp.topic].error and tp.partition < topics[tp.topic].partitions
+        ]
 
 
 def is_hidden(error: UnavailableError) -> bool:
+    """Return whether the error is that an open transaction hides the group's offsets."""
     return error.fields.get("error") == _UNSTABLE
 
 
-def producers_on(
-    wire: KafkaClient, partitions: Sequence[TopicPartition]
-) -> Mapping[TopicPartition, Sequence[DescribedProducer]]:
-    """Return the transactional producers that the leaders of these partitions know."""
-    topics = wire.topics(sorted({tp.topic for tp in partitions}), soon())
-    there = [tp for tp in partitions if tp.partition < topics[tp.topic].partitions]
-    return wire.describe_producers(there, soon()) if there else {}
-
-
-def opened(
-    wire: KafkaClient, partitions: Sequence[TopicPartition], transactional_id: str
-) -> list[OpenTransaction]:
-    """Return the transactions that are open on these partitions, with their owners."""
-    return open_among(wire, producers_on(wire, partitions), transactional_id)
-
-
-def open_among(
-    wire: KafkaClient,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
-    transactional_id: str,
-) -> list[OpenTransaction]:
-    """Return the open transactions of these producers, with their owners."""
-    opened = [
-        (tp, producer)
-        for tp, of_partition in sorted(producers.items())
-        for producer in of_partition
-        if producer.transaction_start_offset >= 0
-    ]
-    if not opened:
-        return []
-    listed = {each.producer_id: each for each in wire.list_transactions(soon())}
-    found = []
-    for tp, producer in opened:
-        known = listed.get(producer.identity.producer_id)
-        over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
-        # A transaction of the pipeline is no hanging one in this case:
-        # 1. The partition is read while the transaction is open.
-        # 2. The transaction ends, and its marker is written.
-        # 3. The coordinator is asked, and answers that it is over.
-        is_ours = known is not None and known.transactional_id == transactional_id
-        owner = known.transactional_id if known and (is_ours or not over) else ""
-        found.append(OpenTransaction(tp, producer, owner, known.phase if known else ""))
-    return found
+def _soon() -> Deadline:
+    return Deadline.after_ms(TIMEOUT_MS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eos.checkpoint.offset_log import CheckpointState
 from eos.errors import EosError, PromiseBrokenError
-from eos.inspect.findings import StartupFinding, findings
 from eos.inspect.next_start import Prediction, predict
 from eos.inspect.snapshot import Snapshot, bounds, look, soon
+from eos.inspect.startup_stops import StartupStop, startup_stops
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends, LedgerRecord
@@ -39,16 +40,6 @@ class PartitionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """The newest checkpoint."""
-
-    location: str
-    query_id: str
-    planned: int | None
-    committed: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """Everything that `eos recover` shows of a pipeline.
 
@@ -60,13 +51,13 @@ class Explanation:
     last: LedgerRecord | None
     history: Sequence[LedgerRecord]
     topic_ids: Mapping[str, tuple[str | None, str | None]]  # topic id in the ledger, and now
-    folder: Folder | None
+    checkpoint: CheckpointState | None
     is_readable: bool  # whether the checkpoint can be read without Spark
     is_group_hidden: bool
     rows: Sequence[PartitionRow]
     agrees: Sequence[str]
     warnings: Sequence[str]
-    findings: Sequence[StartupFinding]
+    stops: Sequence[StartupStop]
     next: str
     runs: Liveness = Liveness.NO
     runs_as: int | None = None
@@ -81,7 +72,7 @@ def explain(planned: Plan, wire: KafkaClient) -> Explanation:
         before, view = view, look(planned, wire, skips_foreign=True)
         if _offset(before) == _offset(view):
             return found
-    return replace(found, findings=(), warnings=(), agrees=(), is_moving=True)
+    return replace(found, stops=(), warnings=(), agrees=(), is_moving=True)
 
 
 def _offset(view: Snapshot) -> int:
@@ -91,7 +82,8 @@ def _offset(view: Snapshot) -> int:
 def _explained(view: Snapshot) -> Explanation:
     found = predict(view)
     history = view.ledger.history(HISTORY_MAX, soon()) if view.has_ledger else []
-    folder, committed, planned = _folder(view)
+    checkpoint = _checkpoint(view)
+    committed, planned = _ends(checkpoint)
     known = view.position.ends
     every = known.keys() | (found.here or frozenset()) | committed.keys() | planned.keys()
     ids, there = _topics(view, every)
@@ -115,20 +107,20 @@ def _explained(view: Snapshot) -> Explanation:
         last=view.last,
         history=history,
         topic_ids=ids,
-        folder=folder,
+        checkpoint=checkpoint,
         is_readable=view.files is not None,
         is_group_hidden=group is None,
         rows=rows,
         agrees=_agrees(found, group),
-        warnings=[*found.warnings, *_among(view)],
-        findings=findings(found.errors, history, limits),
+        warnings=[*found.warnings, *_foreign_warnings(view)],
+        stops=startup_stops(found.errors, history, limits),
         next=_next(found),
         runs=runs,
         runs_as=process,
     )
 
 
-def _among(view: Snapshot) -> list[str]:
+def _foreign_warnings(view: Snapshot) -> list[str]:
     """Return a warning for each foreign record before the pipeline's last record.
 
     A startup passes such records; other readers of the ledger stop at them.
@@ -142,28 +134,23 @@ def _among(view: Snapshot) -> list[str]:
     ]
 
 
-def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
-    """Return the newest checkpoint, with its last committed and last planned ends if readable."""
+def _checkpoint(view: Snapshot) -> CheckpointState | None:
     newest = view.newest()
     if newest is None:
-        return None, {}, {}
-    planned, committed = newest.planned(), newest.committed()
+        return None
     try:
-        query_id = newest.query_id()
-        ends = {
-            number: newest.ends(number)
-            for number in {planned, committed} - {None}
-            if number is not None
-        }
+        return newest.state()
     except PromiseBrokenError:  # already reported by the startup's own check
-        return Folder(newest.location, "", planned, committed), {}, {}
-    folder = Folder(newest.location, query_id, planned, committed)
-    is_open = planned is not None and planned != committed
-    return (
-        folder,
-        {} if committed is None else ends[committed],
-        ends[planned] if is_open and planned is not None else {},
-    )
+        return CheckpointState(newest.location, "", newest.planned(), newest.committed(), {})
+
+
+def _ends(checkpoint: CheckpointState | None) -> tuple[Ends, Ends]:
+    """Return the ends of the last committed micro-batch, and of a planned one after it."""
+    if checkpoint is None:
+        return {}, {}
+    is_open = checkpoint.planned != checkpoint.committed
+    committed = checkpoint.ends_of(checkpoint.committed)
+    return committed, checkpoint.ends_of(checkpoint.planned) if is_open else {}
 
 
 def _topics(
@@ -211,7 +198,7 @@ def _next(found: Prediction) -> str:
         case = first.code
         return f"stops with exit code {first.recovery.value}: {case}"
     if found.chosen is None:
-        return _far(found)
+        return _next_with_remote_checkpoint(found)
     if found.view.last is None:
         return f"begins at `start:`, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
@@ -233,7 +220,7 @@ def _next(found: Prediction) -> str:
     return f"resumes with checkpoint {found.chosen}: {does}"
 
 
-def _far(found: Prediction) -> str:
+def _next_with_remote_checkpoint(found: Prediction) -> str:
     """Return the next run's action if only a running Spark can read the checkpoint.
 
     The ledger then names the folder.

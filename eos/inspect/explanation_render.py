@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from eos.inspect.explanation import Explanation, PartitionRow
-from eos.inspect.findings import Command
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import columns, record_time
+from eos.inspect.startup_stops import Command
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.startup.liveness import Liveness
 from eos.startup.ownership import is_ours
@@ -23,12 +22,12 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     """Yield the values, then the agreements and differences, then the next run and its remedies."""
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
-    yield f"ledger      {names.ledger}: {_render_finding(found)}"
+    yield f"ledger      {names.ledger}: {_last_record(found)}"
     if found.runs is Liveness.YES:
         named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
         yield f"            the pipeline runs now{named}"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
-    yield f"checkpoint  {_folder(found)}"
+    yield f"checkpoint  {_checkpoint(found)}"
     tables = found.last.position.tables if found.last is not None else {}
     for name, known in tables.items():  # only Spark can read the table itself
         version = "" if known.version is None else f", in version {known.version} of the table"
@@ -40,13 +39,13 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
         yield ""
         yield "the ledger's last records, for --rewind-to"
         here = found.history[0].position
-        yield from (_past(record, here) for record in found.history[:_HISTORY_SHOWN])
+        yield from (_history_line(record, here) for record in found.history[:_HISTORY_SHOWN])
     yield ""
     yield from (f"agrees      {text}" for text in found.agrees)
     yield from (f"differs     {text}" for text in found.warnings)
     if found.is_moving:
         yield "moves       nothing was compared: the pipeline runs, and committed during each try"
-    yield from _verdict(found, command)
+    yield from _next_start(found, command)
 
 
 def as_json(found: Explanation, command: Command) -> dict[str, Any]:
@@ -60,7 +59,11 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
         "checkpoint": {
             "root": names.checkpoints,
             "readable": found.is_readable,
-            "newest": found.folder and asdict(found.folder),
+            "newest": found.checkpoint
+            and {
+                name: getattr(found.checkpoint, name)
+                for name in ("location", "query_id", "planned", "committed")
+            },
         },
         "tables": {
             name: each.as_json()
@@ -77,26 +80,26 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "runs_as": found.runs_as,
         "moving": found.is_moving,
-        "goes_on": not found.findings,
+        "goes_on": not found.stops,
         "next": found.next,
-        "findings": [finding.as_json(command) for finding in found.findings],
+        "findings": [stop.as_json(command) for stop in found.stops],
     }
 
 
-def _verdict(found: Explanation, command: Command) -> Iterator[str]:
+def _next_start(found: Explanation, command: Command) -> Iterator[str]:
     if found.runs is not Liveness.YES and not found.is_moving:
         yield f"next start  {found.next}"
     else:
         yield f"next start  once the running pipeline has ended: {found.next}"
-    for finding in found.findings:
+    for stop in found.stops:
         yield ""
-        yield from (f"{finding.case}: {message}" for message in finding.messages)
-        if finding.hint:
-            yield f"  {finding.hint}"
-        for way in finding.ways:
-            yield f"  $ {command(way.words)}"
-            yield f"      {way.does}"
-    if found.findings:
+        yield from (f"{error.code}: {error.message}" for error in stop.errors)
+        if stop.hint:
+            yield f"  {stop.hint}"
+        for remedy in stop.remedies:
+            yield f"  $ {command(remedy.words)}"
+            yield f"      {remedy.does}"
+    if found.stops:
         yield ""
         yield "without --yes a command only shows its changes; docs/recovery.md explains each case"
 
@@ -107,12 +110,10 @@ def _deployment(found: Explanation) -> str:
     return "a deployment without an id, which the first run here creates"
 
 
-def _render_finding(found: Explanation) -> str:
+def _last_record(found: Explanation) -> str:
     last = found.last
     if last is None:
-        is_foreign = any(
-            each.case in {"ledger_foreign", "ledger_unknown"} for each in found.findings
-        )
+        is_foreign = any(each.code in {"ledger_foreign", "ledger_unknown"} for each in found.stops)
         return "no record that this pipeline wrote" if is_foreign else "empty"
     owner = last.owner
     is_this = is_ours(found.planned, last)
@@ -133,29 +134,29 @@ def _kind(record: LedgerRecord) -> str:
     return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
 
 
-def _past(record: LedgerRecord, here: Position) -> str:
-    behind = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
-    how_far = f"{behind:,} offsets back" if behind > 0 else "the same ends" if behind == 0 else ""
+def _history_line(record: LedgerRecord, here: Position) -> str:
+    back = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
+    how_far = f"{back:,} offsets back" if back > 0 else "the same ends" if back == 0 else ""
     comma = ", " if how_far else ""
     return f"  {record.offset:>8}  {record_time(record)}  {_kind(record)}{comma}{how_far}"
 
 
-def _folder(found: Explanation) -> str:
+def _checkpoint(found: Explanation) -> str:
     root = found.planned.names.checkpoints
     if not found.is_readable:
         named = found.last.position.checkpoint if found.last is not None else ""
         where = f"{root}/{named}" if named else f"in {root}"
         return f"{where}, which only a running Spark can read"
-    if found.folder is None:
+    if found.checkpoint is None:
         return f"none in {root}"
-    folder, last = found.folder, found.last
-    is_same = last is not None and last.position.query_id == folder.query_id
+    newest, last = found.checkpoint, found.last
+    is_same = last is not None and last.position.query_id == newest.query_id
     whose = " (the ledger's last)" if is_same else ""
     if last is not None and last.position.is_reset:
         whose = " (not resumed: the ledger's position was changed since)"
     return (
-        f"{folder.location}: query {folder.query_id}{whose}, last micro-batch planned "
-        f"{_or_none(folder.planned)}, committed {_or_none(folder.committed)}"
+        f"{newest.location}: query {newest.query_id}{whose}, last micro-batch planned "
+        f"{_or_none(newest.planned)}, committed {_or_none(newest.committed)}"
     )
 
 
@@ -183,15 +184,10 @@ def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
     if not rows:
         return
     ordered = sorted(rows, key=_is_plain)
-    shown = [
-        (f"{row.partition.topic}-{row.partition.partition}", *map(_or_none, _values(row).values()))
-        for row in ordered[:_ROWS_MAX]
+    lines = [
+        (str(row.partition), *map(_or_none, _values(row).values())) for row in ordered[:_ROWS_MAX]
     ]
-    cells = [("partition", *_COLUMNS), *shown]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for first, *others in cells:
-        aligned = [each.rjust(width) for each, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([first.ljust(widths[0]), *aligned])
+    yield from columns([("partition", *_COLUMNS), *lines], left=1)
     if len(rows) > _ROWS_MAX:
         yield f"and {len(rows) - _ROWS_MAX} more with fewer differences (--json has all)"
 

@@ -36,8 +36,10 @@ def _on_this_machine(conf: Mapping[str, str]) -> Iterator[Check]:
         named[_LOCAL_IP] = os.environ[_LOCAL_IP]
     reached = [f"{key} is {value}" for key, value in named.items() if not _is_loopback(value)]
     if reached:
-        says = f"{', '.join(reached)}: other machines can reach Spark's ports"
-        yield note("spark ports", says, f"remove {' and '.join(_keys(reached))}, to use 127.0.0.1")
+        reason = f"{', '.join(reached)}: other machines can reach Spark's ports"
+        yield note(
+            "spark ports", reason, f"remove {' and '.join(_keys(reached))}, to use 127.0.0.1"
+        )
     else:
         yield ok("spark ports", "RPC and UI listen at 127.0.0.1")
 
@@ -46,14 +48,14 @@ def _authentication(master: str, conf: Mapping[str, str]) -> Check:
     value = conf.get(AUTHENTICATE) or unless_set(master).get(AUTHENTICATE)
     if value == "true":
         return ok("spark ports", f"{AUTHENTICATE} is true")
-    says = (
+    reason = (
         f"{AUTHENTICATE} is not true for master {master}: a process that reaches a port of the "
         "driver or an executor can run code as the pipeline's user"
     )
     if unless_set(master):
-        return note("spark ports", says, f"remove {AUTHENTICATE} from the profile")
+        return note("spark ports", reason, f"remove {AUTHENTICATE} from the profile")
     remedy = f"set {AUTHENTICATE} and its secret on each machine: docs/security.md"
-    return note("spark ports", says, remedy)
+    return note("spark ports", reason, remedy)
 
 
 def _ui(conf: Mapping[str, str]) -> Check:

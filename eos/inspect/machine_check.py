@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import eos
-from eos.inspect.check import Check, asked, finding, note, ok
+from eos.inspect.check import Check, asked, failed, note, ok
 from eos.inspect.exposed_ports import exposed
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
@@ -51,7 +51,7 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if not (3, 10) <= sys.version_info < (3, 14):
-        return finding(
+        return failed(
             "python", f"{version}; 3.10 to 3.13 are supported", "set PYTHON=/path/to/python3"
         )
     return ok("python", f"{version}, eos {eos.__version__}")
@@ -74,7 +74,7 @@ def _packages() -> Iterator[Check]:
         if exact and found != exact:
             wrong.append(f"{name} is {found}, not {exact}")
     if wrong:
-        yield finding("packages", "; ".join(wrong), _INSTALL)
+        yield failed("packages", "; ".join(wrong), _INSTALL)
     else:
         yield ok("packages", f"all {count}, pyspark {metadata.version('pyspark')}")
 
@@ -123,12 +123,12 @@ def _folder(what: str, path: Path) -> Iterator[Check]:
     except OSError as error:
         how = "can't be written" if there == path.absolute() else "can't be created"
         reason = f"{path} {how}: {error.strerror} ({there})"
-        yield finding(what, reason, "give this user write permission there, or set another folder")
+        yield failed(what, reason, "give this user write permission there, or set another folder")
         return
     free = shutil.disk_usage(there).free
     space = f"{path}: {free / 1e9:.1f} GB free"
     if free < _FREE_BYTES_MIN:
-        yield finding(what, space, "free at least 1 GB")
+        yield failed(what, space, "free at least 1 GB")
     else:
         yield ok(what, space)
 
@@ -142,7 +142,7 @@ def _host(profile: ProfileFile) -> Check:
         address = socket.gethostbyname(name)
     except OSError as error:
         reason = f"{name} does not resolve ({error.strerror or error}): Spark will not start"
-        return finding(
+        return failed(
             "host name", reason, "add it to /etc/hosts, or export SPARK_LOCAL_IP=127.0.0.1"
         )
     return ok("host name", f"{name} is {address}")
@@ -157,7 +157,7 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
         )
         if found.down and found.bootstrap:
             down = ", ".join(map(str, found.down))
-            yield finding("ports", f"node {down} of {found.nodes} is down", "eos broker start")
+            yield failed("ports", f"node {down} of {found.nodes} is down", "eos broker start")
         yield ok("ports", f"embedded broker {found.version}, {where}")
         return
     answers = profile.kafka.bootstrap
@@ -165,7 +165,7 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
     problems = "; ".join(f"{address}: {why}" for address, why in dead.items())
     if len(dead) == len(answers):
         remedy = f"is kafka.bootstrap of profile {profile.name!r} right, or is a firewall between?"
-        yield finding("ports", problems, remedy)
+        yield failed("ports", problems, remedy)
     elif dead:
         yield note("ports", problems, "the others respond; a run needs one of them to connect")
     else:

@@ -6,19 +6,23 @@ and continues, so that it reports all problems.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from eos.checkpoint.files import LocalFiles
+from eos.delta import table_check
+from eos.delta.log import DeltaLog
 from eos.errors import EosError, Recovery, UnavailableError
 from eos.inspect.cluster_view import is_hidden
 from eos.inspect.snapshot import Snapshot, soon
-from eos.inspect.table_check import require_table
 from eos.kafka.api import TopicPartition
 from eos.ledger import ranges
 from eos.ledger.ranges import Decision, PlannedBatch
-from eos.ledger.record import Ends, Position
+from eos.ledger.record import Position
+from eos.location import local_path
 from eos.observe import events
+from eos.plan.delta_sink import Table, app_of
 from eos.startup.checkpoint_age import Upcoming, require_level, upcoming
 from eos.startup.checkpoint_dir import choose_checkpoint
 from eos.startup.deployment import require_name
@@ -115,7 +119,7 @@ def predict(view: Snapshot) -> Prediction:
         if found.upcoming is not None and not position.is_reset:
             found.ask(require_level, before, newest, position)
     for table in planned.tables:
-        found.ask(require_table, view, table)
+        found.ask(_require_table, view, table)
     _decide(found, position)
     return found
 
@@ -173,6 +177,23 @@ def _without(position: Position, error: EosError) -> Position:
     return replace(position, ends=ends, topic_ids=ids)
 
 
+def _require_table(view: Snapshot, table: Table) -> None:
+    """Raise the error that would stop the next startup, as far as the table's log shows it.
+
+    Only tables on this machine are checked. A startup also compares the table's id and columns,
+    which needs Spark.
+    """
+    known = view.position.tables.get(table.name)
+    if known is None or not view.has_ledger or local_path(table.path) is None:
+        return
+    app = app_of(view.planned.names, view.ledger_id, table.name)
+    log = DeltaLog(LocalFiles(), table.path, app)
+    now = log.newest()
+    if now is None:
+        raise table_check.replaced(view.name, table, known, None)
+    table_check.require_whole(view.name, table, log, known, now)
+
+
 def _decide(found: Prediction, position: Position) -> None:
     """Predict the first micro-batch: committed already, to be run, or a contradiction."""
     view, up = found.view, found.upcoming
@@ -184,7 +205,8 @@ def _decide(found: Prediction, position: Position) -> None:
     step = _restricted(up.step, found.here - left_out)
     if not up.is_planned:
         known = position.ends.keys() & found.here
-        step = replace(step, ends=_latest(view, step.starts.keys() | known))
+        # Spark would plan up to there, apart from its limit.
+        step = replace(step, ends=view.stable_ends(step.starts.keys() | known))
     for _ in range(FOUND_MAX):
         found.decision = found.ask(_decided, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
@@ -192,11 +214,6 @@ def _decide(found: Prediction, position: Position) -> None:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
         step = _restricted(step, frozenset(step.ends) - {stopped})
-
-
-def _latest(view: Snapshot, partitions: Iterable[TopicPartition]) -> Ends:
-    """Return the ends up to which Spark would plan, apart from its limit."""
-    return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
 
 def _decided(view: Snapshot, position: Position, step: PlannedBatch) -> Decision:

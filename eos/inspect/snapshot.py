@@ -1,7 +1,8 @@
-"""What do ledger, source, group and checkpoint of a pipeline contain at one moment?
+"""What do ledger, cluster and checkpoint of a pipeline contain at one moment?
 
-To explain, and to propose a change, a snapshot is made without a fence, so its parts may be from
-slightly different moments. To apply a change, it is made after the fence.
+The ledger's last record is read at once, all else when it is needed. To explain, and to propose a
+change, a snapshot is made without a fence, so its parts may be from slightly different moments. To
+apply a change, it is made after the fence.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass, replace
 from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UnavailableError, UsageError
-from eos.inspect.cluster_view import is_hidden
+from eos.errors import PromiseBrokenError, UsageError
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Foreign, Ledger
@@ -28,13 +29,15 @@ from eos.startup.source_state import LiveSource
 TIMEOUT_MS = 120_000
 # Used without a fence: an open transaction stays until its timeout, so a wait rarely helps.
 PATIENCE_MS = 10_000
-_UNKNOWN_TOPIC = 3
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One pipeline at this moment. `files` is None if only a running Spark can read them."""
+    """One pipeline at this moment. `files` is None if only a running Spark can read them.
+
+    `ledger_id` is the topic id of the ledger, as found without a fence.
+    """
 
     planned: Plan
     source: LiveSource
@@ -42,6 +45,7 @@ class Snapshot:
     last: LedgerRecord | None
     files: Files | None
     has_ledger: bool = True
+    ledger_id: str = ""
 
     @property
     def wire(self) -> KafkaClient:
@@ -71,14 +75,18 @@ class Snapshot:
         found = starting_offsets(self.planned, self.wire, self.position, soon())
         return frozenset(found)
 
+    @property
+    def cluster(self) -> ClusterView:
+        names = self.planned.names
+        return ClusterView(self.wire, names.transactional_id, names.group, names.ledger)
+
     def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
         """Return the group's offsets; None while an open transaction hides them."""
-        try:
-            return self.source.group_offsets(partitions)
-        except UnavailableError as error:
-            if not is_hidden(error):
-                raise
-            return None
+        return self.cluster.group_offsets(partitions, self.source.timeout_ms)
+
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """Return the ends up to which records can be read now."""
+        return self.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
     def require_same_topics(self) -> None:
         """Raise PromiseBrokenError if a topic is missing or was recreated.
@@ -101,7 +109,7 @@ class Snapshot:
         else:
             return frozenset()
         now = self.wire.topics(topics, soon())
-        return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
+        return frozenset(name for name, info in now.items() if info.is_missing)
 
     def moved(self, ends: Ends) -> Position:
         """Return the position with other ends, for a fresh checkpoint.
@@ -130,10 +138,11 @@ def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Sn
     planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
-    is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
-    last = ledger.look(soon()) if is_there else None
+    info = wire.topics([topic], soon())[topic]
+    last = None if info.is_missing else ledger.look(soon())
     source = LiveSource(planned, wire, PATIENCE_MS)
-    return Snapshot(planned, source, ledger, last, readable(planned), is_there)
+    files, has_ledger = readable(planned), not info.is_missing
+    return Snapshot(planned, source, ledger, last, files, has_ledger, info.topic_id)
 
 
 def readable(planned: Plan) -> Files | None:
@@ -165,8 +174,8 @@ def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Source
     return SourceBounds(source.earliest(partitions), source.latest(partitions))
 
 
-def named(partitions: Collection[TopicPartition]) -> str:
+def names_of(partitions: Collection[TopicPartition]) -> str:
     """Return the first few partitions as text for a message."""
-    names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eos.deadline import Deadline
-from eos.inspect.cluster_view import OpenTransaction, coordinated, opened
+from eos.inspect.cluster_view import OpenTransaction
 from eos.inspect.snapshot import Snapshot, soon
 from eos.inspect.snapshot import look as look_around
 from eos.kafka.api import DescribedTransaction, TopicPartition
@@ -80,7 +79,7 @@ class PipelineStatus:
 def look(planned: Plan, wire: KafkaClient) -> PipelineStatus:
     view = look_around(planned, wire)
     planned = view.planned  # with the deployment's id
-    transaction = coordinated(wire, planned.names.transactional_id, Deadline.after_ms(_ASK_MS))
+    transaction = view.cluster.transaction(_ASK_MS)
     rows = _rows(view)
     runs, process = liveness_of(planned, view.last)
     records = view.ledger.history(_HISTORY_MAX, soon()) if view.has_ledger else []
@@ -104,7 +103,7 @@ def _rows(view: Snapshot) -> list[SourceRow]:
         return []
     group = view.group(here) or {}
     first = view.source.earliest([tp for tp in here if tp not in ends])
-    stable = view.wire.list_offsets(here, "latest", committed=True, deadline=soon())
+    stable = view.stable_ends(here)
     latest = view.source.latest(here)
     return [
         SourceRow(
@@ -131,7 +130,7 @@ def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction
         for number in range(info.partitions)
     ]
     partitions += [row.partition for row in rows if row.stable < row.latest]
-    return opened(view.wire, partitions, planned.names.transactional_id) if partitions else []
+    return view.cluster.open_transactions(view.cluster.producers(partitions))
 
 
 def _planned_batch(view: Snapshot) -> int | None:

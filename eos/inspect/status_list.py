@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UsageError
+from eos.inspect.layout import columns, utc
 from eos.local.file_locks import is_held
 from eos.startup.liveness import Liveness
 
@@ -61,14 +62,11 @@ def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
     if not found:
         yield f"no pipeline has run with the state root {root}"
         return
-    cells = [("pipeline", "runs", "last commit")]
+    rows = [("pipeline", "runs", "last commit")]
     for each in found:
-        at = each.at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if each.at else "-"
         runs = f"as process {each.process}" if each.process else each.runs.value
-        cells.append((each.name, runs, at))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip()
+        rows.append((each.name, runs, utc(each.at)))
+    yield from columns(rows, left=3)
 
 
 def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:

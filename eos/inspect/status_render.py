@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eos.inspect.cluster_view import OpenTransaction
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import record_time
 from eos.inspect.status import PipelineStatus, SourceRow
 from eos.ledger.record import LedgerRecord
 from eos.startup.liveness import Liveness
@@ -25,7 +25,7 @@ def lines(found: PipelineStatus, named: str) -> Iterator[str]:
     for each in found.open:
         if each.owner != found.planned.names.transactional_id:
             yield f"             {_open(each)}"
-    yield f"lag          {found.lag:,} offsets{_behind(found.rows)}"
+    yield f"lag          {found.lag:,} offsets{_lag_by_partition(found.rows)}"
     yield f"waits for    {waits_for(found)}"
     more = next_step(found, named)
     if more:
@@ -82,7 +82,7 @@ def waits_for(found: PipelineStatus) -> str:
         count = sum(row.latest - row.stable for row in blocked)
         return (
             f"other producers' open transactions: {count:,} offsets are not committed, the first "
-            f"is {blocked[0].stable} in {tp.topic}-{tp.partition}"
+            f"is {blocked[0].stable} in {tp}"
         )
     return "new records"
 
@@ -149,18 +149,16 @@ def _open(each: OpenTransaction) -> str:
         else "a hanging transaction, which no coordinator will end,"
     )
     return (
-        f"{whose} is open on {tp.topic}-{tp.partition} from offset "
+        f"{whose} is open on {tp} from offset "
         f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
     )
 
 
-def _behind(rows: Sequence[SourceRow]) -> str:
+def _lag_by_partition(rows: Sequence[SourceRow]) -> str:
     """Return the partitions with lag, largest first."""
-    behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
-    shown = [
-        f"{row.partition.topic}-{row.partition.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]
-    ]
-    more = f", and {len(behind) - _ROWS_MAX} more partitions" if len(behind) > _ROWS_MAX else ""
+    lagging = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
+    shown = [f"{row.partition} {row.lag:,}" for row in lagging[:_ROWS_MAX]]
+    more = f", and {len(lagging) - _ROWS_MAX} more partitions" if len(lagging) > _ROWS_MAX else ""
     return f": {', '.join(shown)}{more}" if shown else ""
 
 

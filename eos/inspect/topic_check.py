@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from eos.errors import PRINCIPAL, EosError
-from eos.inspect.check import Check, asked, finding, note, ok
+from eos.inspect.check import Check, asked, failed, note, ok
 from eos.inspect.cluster_check import soon
 from eos.inspect.next_start import predict
 from eos.inspect.snapshot import look
@@ -24,7 +24,6 @@ from eos.startup.topic_lookup import source_topics
 _SOURCE = ("READ",)
 _TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md has the reasons
 _LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
-_ABSENT = 3
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
@@ -58,20 +57,20 @@ def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
     info = wire.topics([topic], soon())[topic]
     brokers = len(wire.shape((), soon()).brokers)
     new = planned.created_topics.get(topic)
-    if info.error == _ABSENT and new is None:
+    if info.is_missing and new is None:
         remedy = "create it, or set `create: {partitions: N}` in the sink"
-        yield finding("target", f"{topic} does not exist", remedy)
-    elif info.error == _ABSENT and new is not None:
+        yield failed("target", f"{topic} does not exist", remedy)
+    elif info.is_missing and new is not None:
         if new.replication != BROKERS_CHOICE and new.replication > brokers:
             reason = f"{topic} needs {new.replication} replicas, but there are {brokers} brokers"
             remedy = f"set `create: {{replication: {brokers}}}` in the sink, or add brokers"
-            yield finding("target", reason, remedy)
+            yield failed("target", reason, remedy)
         else:
             partitions = plural(new.partitions, "partition")
             yield ok("target", f"{topic}: the first run creates it, {partitions}")
     elif info.error:
         reason = f"{topic} can't be described: {name_of(info.error)}"
-        yield finding("target", reason, "grant this user DESCRIBE on the topic: docs/security.md")
+        yield failed("target", reason, "grant this user DESCRIBE on the topic: docs/security.md")
     else:
         yield from _durability(wire, topic, info.partitions, brokers)
 
@@ -89,9 +88,9 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
     alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
     if least > replicas:
         remedy = f"{alter} min.insync.replicas={replicas}, or more replicas"
-        yield finding("target", f"{state}: nothing can be written", remedy)
+        yield failed("target", f"{state}: nothing can be written", remedy)
     elif least > in_sync:
-        yield finding("target", f"{state}: nothing can be written now", "start the missing brokers")
+        yield failed("target", f"{state}: nothing can be written now", "start the missing brokers")
     elif brokers >= 3 and least < 2:
         remedy = f"use three replicas, and {alter} min.insync.replicas=2"
         yield note("target", f"{state}: one broker's failure may lose records", remedy)
@@ -100,7 +99,7 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
     else:
         yield ok("target", state)
     if wire.topic_config(topic, "unclean.leader.election.enable", soon()) == "true":
-        yield finding(
+        yield failed(
             "target",
             f"{topic}: unclean.leader.election.enable=true: committed records may be lost",
             f"{alter} unclean.leader.election.enable=false",
@@ -118,7 +117,7 @@ def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) 
     ]
     for right in lacking:
         missing = f"{right.operation} on topic {right.name} is missing"
-        yield finding("rights", missing, right.grant.replace(PRINCIPAL, who))
+        yield failed("rights", missing, right.grant.replace(PRINCIPAL, who))
     if found and not lacking:
         yield ok("rights", f"all that are needed on {', '.join(found)}")
 
@@ -135,7 +134,7 @@ def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Ch
         if error.fields.get("error") == _TRANSACTIONAL_ID_REFUSED:
             right = Right("WRITE", "TransactionalId", name)
             missing = f"WRITE on transactional id {name} is missing"
-            yield finding("rights", missing, right.grant.replace(PRINCIPAL, who))
+            yield failed("rights", missing, right.grant.replace(PRINCIPAL, who))
 
 
 def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
@@ -152,4 +151,4 @@ def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
 
 def _stop(planned: Plan, error: EosError) -> Check:
     """Return the error as a finding; without a hint, the remedy is `eos recover`."""
-    return finding("start", error.message, error.hint or f"eos recover {planned.names.pipeline}")
+    return failed("start", error.message, error.hint or f"eos recover {planned.names.pipeline}")

@@ -20,12 +20,18 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
 
 class Identity(NamedTuple):
     """A producer id and its epoch. Each attempt has its own identity ("one epoch, one attempt")."""
 
     producer_id: int
     epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}/{self.epoch}"
 
 
 NO_IDENTITY = Identity(-1, -1)

@@ -41,6 +41,10 @@ class TopicInfo(NamedTuple):
     partitions: int
     error: int
 
+    @property
+    def is_missing(self) -> bool:
+        return self.error == _UNKNOWN_TOPIC
+
 
 class Kind(IntEnum):
     GROUP = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from eos.inspect.snapshot import Snapshot, named
+from eos.inspect.snapshot import Snapshot, names_of
 from eos.kafka.api import TopicPartition
 from eos.ledger import group_offsets as group
 from eos.ledger.record import Ends, Position
@@ -34,14 +34,14 @@ class LedgerChange:
     """A proposed change of the ledger.
 
     `after` is None if nothing is written to Kafka. `group` is None if an open transaction hides it.
-    Without `after` and `renames` there is nothing to do, and `says` has the reason.
+    Without `after` and `renames` there is nothing to do, and `remarks` has the reason.
     """
 
     verb: str
     before: Position
     after: Position | None = None
     group: Ends | None = None
-    says: Sequence[str] = ()
+    remarks: Sequence[str] = ()
     lost: Sequence[LostOffsets] = ()
     renames: Sequence[tuple[str, str]] = ()
     foreign_until: int = 0  # foreign ledger records below this offset are handled by this change
@@ -98,7 +98,7 @@ class LedgerChange:
         ahead = self._undone()
         if ahead:
             found.append(
-                f"group  another client moved {named(ahead)} ahead; to keep these offsets, use "
+                f"group  another client moved {names_of(ahead)} ahead; to keep these offsets, use "
                 "--from-group first"
             )
         if self.takes_fresh:
@@ -123,7 +123,7 @@ class LedgerChange:
                 }
                 for each in self.lost
             ],
-            "says": list(self.says),
+            "says": list(self.remarks),
             **({"foreign_until": self.foreign_until} if self.foreign_until else {}),
         }
 
@@ -134,6 +134,10 @@ class LedgerChange:
 
 
 Verb = Callable[[Snapshot], LedgerChange]
+
+
+def no_change(verb: str, before: Position, reason: str) -> LedgerChange:
+    return LedgerChange(verb, before, remarks=[reason])
 
 
 def moves(before: Ends, after: Ends) -> Moves:
@@ -153,13 +157,13 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
     found = []
     if skipped:
         found.append(
-            f"{sum(skipped.values()):,} offsets of {named(skipped)} are skipped: this pipeline "
+            f"{sum(skipped.values()):,} offsets of {names_of(skipped)} are skipped: this pipeline "
             "will not read them"
         )
     if repeated:
         targets = ", ".join(view.planned.sink_topics) or "the targets"
         found.append(
-            f"{sum(repeated.values()):,} offsets of {named(repeated)} are read again: their "
+            f"{sum(repeated.values()):,} offsets of {names_of(repeated)} are read again: their "
             f"output is written a second time to {targets}"
         )
         tables = view.planned.tables
@@ -180,8 +184,8 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
 
 def _moved(what: str, moved: Moves) -> list[str]:
     lines = [
-        f"{what}  {topic}-{partition}  {_or_none(a)} -> {_or_none(b)}"
-        for (topic, partition), (a, b) in list(moved.items())[:_SHOWN_MAX]
+        f"{what}  {tp}  {_or_none(a)} -> {_or_none(b)}"
+        for tp, (a, b) in list(moved.items())[:_SHOWN_MAX]
     ]
     if len(moved) > _SHOWN_MAX:
         lines.append(f"{what}  and {len(moved) - _SHOWN_MAX} more partitions (--json has all)")

@@ -10,10 +10,10 @@ from pathlib import Path
 from eos.checkpoint.files import files_for
 from eos.checkpoint.offset_log import Checkpoint, folders
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.snapshot import Snapshot, bounds, named
+from eos.inspect.snapshot import Snapshot, bounds, names_of
 from eos.ledger.record import Ends
 from eos.location import resolved
-from eos.recover.change import LedgerChange, Verb, consequences, moves
+from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 
 
 def adopt(path: str | None) -> Verb:
@@ -29,7 +29,7 @@ def adopt(path: str | None) -> Verb:
         if view.last is not None:
             view.require_same_topics()
         try:
-            found, says = _last(view, checkpoint, is_own=is_own)
+            found, remarks = _last(view, checkpoint, is_own=is_own)
         except PromiseBrokenError as error:
             raise UsageError(
                 "checkpoint_not_adoptable",
@@ -38,14 +38,14 @@ def adopt(path: str | None) -> Verb:
                 path=checkpoint.location,
             ) from error
         taken = _in_source(view, found, checkpoint)
-        says += _left_out(view, found, taken, checkpoint)
-        says += _require_readable(view, taken)
+        remarks += _left_out(view, found, taken, checkpoint)
+        remarks += _require_readable(view, taken)
         ends = {**before.ends, **taken}
         moved = moves(before.ends, ends)
         if not moved:
-            return LedgerChange(words, before, says=["the ledger ends where the checkpoint does"])
-        says += consequences(view, moved)
-        return LedgerChange(words, before, view.moved(ends), view.group(ends), says)
+            return no_change(words, before, "the ledger ends where the checkpoint does")
+        remarks += consequences(view, moved)
+        return LedgerChange(words, before, view.moved(ends), view.group(ends), remarks)
 
     return verb
 
@@ -138,25 +138,25 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
 
 def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
     """Return sentences about partitions that only the checkpoint or only the pipeline has."""
-    says = []
+    remarks = []
     if view.last is None:
-        says.append(
+        remarks.append(
             "a checkpoint has no topic ids: if a topic was recreated since, or this is another "
             "cluster, its offsets mean other records"
         )
     if found.keys() - taken.keys():
-        says.append(f"{named(found.keys() - taken.keys())}: not in the source now; ignored")
+        remarks.append(f"{names_of(found.keys() - taken.keys())}: not in the source now; ignored")
     new = view.partitions() - taken.keys() - view.position.ends.keys()
     if new:
-        says.append(f"{named(new)}: not in the checkpoint, so it is read from its beginning")
+        remarks.append(f"{names_of(new)}: not in the checkpoint, so it is read from its beginning")
     if checkpoint.has_state():
-        says.append("the query had state, which is not adopted")
-    return says
+        remarks.append("the query had state, which is not adopted")
+    return remarks
 
 
 def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
     limits = bounds(view.source, taken)
-    says = []
+    remarks = []
     for tp, offset in limits.outside(taken).items():
         if offset > limits.latest[tp]:
             raise UsageError(
@@ -165,11 +165,11 @@ def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
                 f" which ends at {limits.latest[tp]}",
                 hint="is the checkpoint from another cluster, or was the topic recreated?",
             )
-        says.append(
-            f"{named([tp])} begins at {limits.earliest[tp]} by now: the next run stops "
+        remarks.append(
+            f"{tp} begins at {limits.earliest[tp]} by now: the next run stops "
             "(truncated) until --accept-start"
         )
-    return says
+    return remarks
 
 
 def set_aside(view: Snapshot) -> LedgerChange:
@@ -181,27 +181,27 @@ def set_aside(view: Snapshot) -> LedgerChange:
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
     if not renames and (view.files is not None or view.last is None):
-        none = "there is no checkpoint that a run would resume with"
-        return LedgerChange(verb, before, says=[none])
+        return no_change(verb, before, "there is no checkpoint that a run would resume with")
     if view.last is None:
-        anew = (
+        consequence = (
             "the ledger is empty: the next run begins at the pipeline file's `start:`, and output "
             "that was written before is written a second time"
         )
-        return LedgerChange(verb, before, says=[anew], renames=renames)
+        return LedgerChange(verb, before, remarks=[consequence], renames=renames)
     view.require_same_topics()
     after = replace(before, is_reset=True)
-    stays = (
-        f"{view.planned.names.checkpoints} can only be read by a running Spark: the folder is not "
-        "renamed, but the next run uses a fresh one anyway"
-    )
-    says = [stays] if view.files is None else []
+    remarks = []
+    if view.files is None:
+        remarks.append(
+            f"{view.planned.names.checkpoints} can only be read by a running Spark: the folder is "
+            "not renamed, but the next run uses a fresh one anyway"
+        )
     if before.keeps_state:
-        says.append(
+        remarks.append(
             "the transforms keep state in that checkpoint: the next run stops (state_lost) without "
             "--accept-state-loss, and with it every total restarts from zero"
         )
-    return LedgerChange(verb, before, after, view.group(before.ends), says, renames=renames)
+    return LedgerChange(verb, before, after, view.group(before.ends), remarks, renames=renames)
 
 
 def _renames(view: Snapshot) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from eos.errors import PromiseBrokenError, UsageError
 from eos.inspect.snapshot import Snapshot
 from eos.ledger.record import LedgerRecord
-from eos.recover.change import LedgerChange
+from eos.recover.change import LedgerChange, no_change
 from eos.spark.dedup_attempt import generations_of
 
 
@@ -16,13 +16,13 @@ def accept_gap(view: Snapshot) -> LedgerChange:
     _require_dedup(view, "--accept-gap")
     before, verb = view.position, "--accept-gap"
     if before.accepts_gap:
-        return LedgerChange(verb, before, says=["the next micro-batch accepts gaps already"])
-    says = [
+        return no_change(verb, before, "the next micro-batch accepts gaps already")
+    remarks = [
         "the next micro-batch that commits accepts records after a gap",
         "missing records that arrive later are `late`",
     ]
     after = replace(before, accepts_gap=True)
-    return LedgerChange(verb, before, after, view.group(before.ends), says)
+    return LedgerChange(verb, before, after, view.group(before.ends), remarks)
 
 
 def forget_producers(view: Snapshot) -> LedgerChange:
@@ -33,13 +33,13 @@ def forget_producers(view: Snapshot) -> LedgerChange:
     _require_dedup(view, "--forget-producers")
     before, verb = view.position, "--forget-producers"
     if not before.producers:
-        return LedgerChange(verb, before, says=["there are no states of producers"])
-    says = [
+        return no_change(verb, before, "there are no states of producers")
+    remarks = [
         "records that producers sent before and send again are written a second time",
         "each producer is unknown: `on_unknown` decides whether a sequence above 0 is accepted",
     ]
     after = replace(before, producers="")
-    return LedgerChange(verb, before, after, view.group(before.ends), says)
+    return LedgerChange(verb, before, after, view.group(before.ends), remarks)
 
 
 def states_of(view: Snapshot, record: LedgerRecord) -> str:

@@ -8,7 +8,7 @@ from eos.delta.table_status import TableStatus, table_status
 from eos.errors import UsageError
 from eos.inspect.snapshot import Snapshot, soon
 from eos.ledger.record import LedgerRecord, TableState, nested
-from eos.recover.change import LedgerChange, Verb
+from eos.recover.change import LedgerChange, Verb, no_change
 
 
 def accept_table(name: str) -> Verb:
@@ -22,16 +22,14 @@ def accept_table(name: str) -> Verb:
         known = before.tables.get(name)
         if known is None:
             _require_declared(view, name)
-            return LedgerChange(
-                words, before, says=[f"the ledger has no state of the table {name}"]
-            )
+            return no_change(words, before, f"the ledger has no state of the table {name}")
         left = {each: at for each, at in before.tables.items() if each != name}
-        says = [
+        remarks = [
             f"table {name}  record {known.at} of table id {known.id} -> as the next run finds it",
             *_missing(view, name, known),
         ]
         after = replace(before, tables=left)
-        return LedgerChange(words, before, after, view.group(before.ends), says)
+        return LedgerChange(words, before, after, view.group(before.ends), remarks)
 
     return verb
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.record_time import record_time
-from eos.inspect.snapshot import Snapshot, bounds, named, soon
+from eos.inspect.layout import record_time
+from eos.inspect.snapshot import Snapshot, bounds, soon
 from eos.ledger.decoder import decoded
 from eos.ledger.record import LedgerRecord, Position
-from eos.recover.change import LedgerChange, Verb, consequences, moves
+from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 
 _SHOWN_MAX = 5
 
@@ -36,7 +36,7 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
     topic = view.ledger.partition.topic
     offsets = sorted(view.ledger.foreign, reverse=True)
     if not offsets:
-        return LedgerChange(verb, before, says=["the pipeline wrote every record of the ledger"])
+        return no_change(verb, before, "the pipeline wrote every record of the ledger")
     if view.last is None:
         raise UsageError(
             "ledger_all_foreign",
@@ -45,12 +45,12 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
             hint="if replication copied the ledger, use --accept-ledger. Otherwise delete the "
             f"topic {topic!r}; `eos recover {view.name}` then lists what is left to resume from",
         )
-    says = [
+    remarks = [
         f"skips {_listed(offsets)} of the ledger: {view.ledger.foreign[offsets[0]].error.message}",
         f"the ends are those of the pipeline's own record at offset {view.last.offset}",
     ]
     group = view.group(before.ends)
-    return LedgerChange(verb, before, before, group, says, foreign_until=offsets[0] + 1)
+    return LedgerChange(verb, before, before, group, remarks, foreign_until=offsets[0] + 1)
 
 
 def accept_ledger(view: Snapshot) -> LedgerChange:
@@ -60,7 +60,7 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
     """
     verb, before = "--accept-ledger", view.position
     if not view.foreign:
-        return LedgerChange(verb, before, says=["the pipeline wrote the newest record itself"])
+        return no_change(verb, before, "the pipeline wrote the newest record itself")
     stored = view.foreign[0].stored
     topic = view.ledger.partition.topic
     try:
@@ -74,16 +74,17 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
         ) from error
     after = _accepted(view, copied)
     who = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
-    says = [
+    remarks = [
         f"accepts the record at offset {copied.offset}, {who}: no transaction proves who wrote it",
         *_topics(copied.position, after),
         *consequences(view, moves(before.ends, after.ends)),
     ]
     if copied.position.tables:
         tables = ", ".join(copied.position.tables)
-        says.append(f"drops the states of the tables {tables}: the next run accepts each as it is")
+        lost = f"drops the states of the tables {tables}"
+        remarks.append(f"{lost}: the next run accepts each as it is")
     group = view.group(after.ends)
-    return LedgerChange(verb, before, after, group, says, foreign_until=copied.offset + 1)
+    return LedgerChange(verb, before, after, group, remarks, foreign_until=copied.offset + 1)
 
 
 def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
@@ -103,7 +104,7 @@ def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
             hint="replication did not keep the source's offsets, so this ledger is not valid "
             "here. Translate the group's offsets with the replication tool, delete the ledger "
             f"topic, and use `eos recover {view.name} --from-group`",
-            outside=named([tp]),
+            outside=str(tp),
         )
     return replace(copied.position, topic_ids=ids, is_reset=True, tables={})
 

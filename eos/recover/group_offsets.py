@@ -7,10 +7,10 @@ group's offsets, or if the ledger was lost.
 from __future__ import annotations
 
 from eos.errors import UnavailableError, UsageError
-from eos.inspect.snapshot import Snapshot, bounds, named, soon
+from eos.inspect.snapshot import Snapshot, bounds, names_of, soon
 from eos.ledger import group_offsets
 from eos.ledger.record import Ends
-from eos.recover.change import LedgerChange, consequences, moves
+from eos.recover.change import LedgerChange, consequences, moves, no_change
 
 
 def from_group(view: Snapshot) -> LedgerChange:
@@ -31,17 +31,17 @@ def from_group(view: Snapshot) -> LedgerChange:
     moved = moves(before.ends, ends)
     _require_readable(view, {tp: found[tp] for tp in moved})
     if not moved:
-        return LedgerChange(verb, before, says=["the group's offsets are the ledger's ends"])
-    says = consequences(view, moved)
+        return no_change(verb, before, "the group's offsets are the ledger's ends")
+    remarks = consequences(view, moved)
     kept, new = before.ends.keys() - found.keys(), here - ends.keys()
     if kept:
-        says.append(f"{named(kept)}: the group has no offset, so the ledger's end is kept")
+        remarks.append(f"{names_of(kept)}: the group has no offset, so the ledger's end is kept")
     if new:
-        says.append(f"{named(new)}: in neither of them, so it is read from its beginning")
+        remarks.append(f"{names_of(new)}: in neither of them, so it is read from its beginning")
     foreign = every.keys() - found.keys()
     if foreign:
-        says.append(f"{named(foreign)}: in the group, but not in the source; ignored")
-    return LedgerChange(verb, before, view.moved(ends), found, says)
+        remarks.append(f"{names_of(foreign)}: in the group, but not in the source; ignored")
+    return LedgerChange(verb, before, view.moved(ends), found, remarks)
 
 
 def restore_group(view: Snapshot) -> LedgerChange:
@@ -59,7 +59,7 @@ def restore_group(view: Snapshot) -> LedgerChange:
     view.require_same_topics()
     found = _seen(view, view.group(before.ends))
     if not group_offsets.differing(before.ends, found):
-        return LedgerChange(verb, before, says=["the group's offsets are the ledger's ends"])
+        return no_change(verb, before, "the group's offsets are the ledger's ends")
     return LedgerChange(verb, before, before, found)
 
 
@@ -97,5 +97,5 @@ def _require_readable(view: Snapshot, found: Ends) -> None:
             f"{limits.earliest[tp]} to {limits.latest[tp]}: nothing can be read there",
             hint="set the group's offsets within the topic (`kafka-consumer-groups.sh "
             "--reset-offsets`), then retry",
-            outside=named(outside),
+            outside=names_of(outside),
         )

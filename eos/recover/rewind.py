@@ -9,10 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from eos.errors import UsageError
-from eos.inspect.record_time import record_time
-from eos.inspect.snapshot import Snapshot, bounds, named, soon
+from eos.inspect.layout import record_time
+from eos.inspect.snapshot import Snapshot, bounds, names_of, soon
 from eos.ledger.record import Ends, LedgerRecord
-from eos.recover.change import LedgerChange, Verb, consequences, moves
+from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
 
 
@@ -24,12 +24,12 @@ def rewind(to: str) -> Verb:
         record = _record(view, to)
         words = f"--rewind-to {record.offset}"
         view.require_same_topics()
-        then, kept, says = _reachable(view, record)
+        then, kept, remarks = _reachable(view, record)
         _require_there(view, record, then)
         producers = states_of(view, record)
         wanted = {**then, **kept}
         if wanted == before.ends:
-            return LedgerChange(words, before, says=["the ledger is at that position"])
+            return no_change(words, before, "the ledger is at that position")
         after = replace(
             view.moved(wanted),
             query_id=record.position.query_id,
@@ -38,16 +38,16 @@ def rewind(to: str) -> Verb:
         )
         new = before.ends.keys() - wanted.keys()
         if new:
-            says.append(
-                f"{named(new)}: not in that record, so it is read from its beginning, and its "
+            remarks.append(
+                f"{names_of(new)}: not in that record, so it is read from its beginning, and its "
                 "output is written a second time"
             )
-        says = [
+        remarks = [
             f"to the record of {record_time(record)}",
             *consequences(view, moves(before.ends, wanted)),
-            *says,
+            *remarks,
         ]
-        return LedgerChange(words, before, after, view.group(wanted), says)
+        return LedgerChange(words, before, after, view.group(wanted), remarks)
 
     return verb
 
@@ -109,13 +109,13 @@ def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[s
     same = {name for name, known in then.topic_ids.items() if now.topic_ids.get(name) == known}
     others = then.topic_ids.keys() - same
     kept = {tp: end for tp, end in now.ends.items() if tp.topic in others}
-    says = [
+    remarks = [
         f"{name} was recreated since, and keeps its current ends"
         if name in now.topic_ids
         else f"{name} was removed from the ledger since, and is not added again"
         for name in sorted(others)
     ]
-    return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, says
+    return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, remarks
 
 
 def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
@@ -129,5 +129,5 @@ def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
             f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}: "
             "the source no longer has those records",
             hint=f"a later record may fit: `eos recover {view.name}` lists the last records",
-            outside=named(outside),
+            outside=names_of(outside),
         )

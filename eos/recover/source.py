@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.snapshot import Snapshot, bounds, named
+from eos.inspect.snapshot import Snapshot, bounds
 from eos.ledger import ranges
 from eos.ledger.ranges import PlannedBatch, require_same_topics
 from eos.ledger.record import Ends
-from eos.recover.change import LedgerChange, LostOffsets, Verb
+from eos.recover.change import LedgerChange, LostOffsets, Verb, no_change
 from eos.startup.checkpoint_age import upcoming
 
 
@@ -30,14 +30,14 @@ def forget_topics(topics: Sequence[str]) -> Verb:
         _require_known(view, names, known)
         gone = view.gone(names)
         now = view.source.topic_ids(set(names) - gone)
-        says = [_forgotten(view, name, now.get(name)) for name in names]
+        remarks = [_forgotten(view, name, now.get(name)) for name in names]
         ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
         rest = view.source.topic_ids(known - set(names))  # raises for another missing topic
         require_same_topics(view.name, before, rest)
         ids = {name: each for name, each in before.topic_ids.items() if name not in names}
         after = replace(before, ends=ends, topic_ids=ids, is_reset=True)
         words = " ".join(f"--forget-topic {name}" for name in names)
-        return LedgerChange(words, before, after, view.group(ends), says)
+        return LedgerChange(words, before, after, view.group(ends), remarks)
 
     return verb
 
@@ -88,20 +88,17 @@ def accept_start(view: Snapshot) -> LedgerChange:
         if end < limits.earliest[tp]
     }
     lost = [LostOffsets(tp, before.ends[tp], first) for tp, first in truncated.items()]
-    says = [
-        f"{each.end - each.start:,} offsets of {named([each.partition])} are lost: {each.start} to "
+    remarks = [
+        f"{each.end - each.start:,} offsets of {each.partition} are lost: {each.start} to "
         f"{each.end - 1} were deleted before they were read"
         for each in lost
     ]
-    begun, more_lost, more_says = _begun(view)
+    begun, more_lost, more_remarks = _begun(view)
     ends = {**before.ends, **truncated, **begun}
     if ends == before.ends:
-        return LedgerChange(
-            verb, before, says=["every partition has its next record: nothing is lost"]
-        )
-    return LedgerChange(
-        verb, before, view.moved(ends), view.group(ends), [*says, *more_says], [*lost, *more_lost]
-    )
+        return no_change(verb, before, "every partition has its next record: nothing is lost")
+    remarks, lost = remarks + more_remarks, lost + more_lost
+    return LedgerChange(verb, before, view.moved(ends), view.group(ends), remarks, lost)
 
 
 def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
@@ -120,8 +117,8 @@ def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
     lost = [
         LostOffsets(tp, start, earliest[tp]) for tp, start in odd.items() if start < earliest[tp]
     ]
-    says = [
-        f"{named([tp])} is new and begins at {end}"
+    remarks = [
+        f"{tp} is new and begins at {end}"
         + (
             f": {end - earliest[tp]:,} offsets before it are not read"
             if end > earliest[tp]
@@ -129,7 +126,7 @@ def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
         )
         for tp, end in ends.items()
     ]
-    return ends, lost, says
+    return ends, lost, remarks
 
 
 def _next_step(view: Snapshot) -> PlannedBatch | None:

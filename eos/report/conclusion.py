@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.audit.history import AuditFinding
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.report.content import PageContent
 from eos.report.units import counted, time
 
@@ -26,20 +25,20 @@ class Conclusion:
     sentence: str
 
 
-def verdict(gathered: PageContent, asked: ClusterState | None) -> Conclusion:
+def verdict(gathered: PageContent, cluster: ClusterState | None) -> Conclusion:
     committed = gathered.sums.committed
     batches = counted(committed, "micro-batch", "micro-batches")
     count = gathered.findings_count
-    live = asked.live.findings if asked and asked.live else ()
+    live = cluster.findings if cluster else ()
     if count:
         found = counted(count, "contradiction")
-        first = gathered.findings[0]
+        first = gathered.findings[0].with_ledger_offset()
         sentence = f"{found} among {counted(gathered.transactions, 'transaction')}. "
-        return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {_named(first)}.")
+        return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {first}.")
     if live:
         sentence = (
             f"{batches} in the audit table are consistent, but the cluster contradicts the table: "
-            f"{_named(live[0])}."
+            f"{live[0].with_ledger_offset()}."
         )
         return Conclusion(Level.LOOK, "Look here", sentence)
     if not committed:
@@ -55,7 +54,7 @@ def verdict(gathered: PageContent, asked: ClusterState | None) -> Conclusion:
     )
 
 
-def rests_on(gathered: PageContent, asked: ClusterState | None) -> Iterator[str]:
+def rests_on(gathered: PageContent, cluster: ClusterState | None) -> Iterator[str]:
     if gathered.is_empty:
         return
     first, last = time(gathered.first_at), time(gathered.last_at)
@@ -71,28 +70,23 @@ def rests_on(gathered: PageContent, asked: ClusterState | None) -> Iterator[str]
         "For each target partition that it wrote: records, sequence numbers and offsets of the "
         "receipt agree, and are above those that were written before."
     )
-    if asked is not None and asked.live is not None:
-        same = sum(each.is_same for each in asked.live.fields)
+    if cluster is not None and not cluster.problem:
+        same = sum(each.is_same for each in cluster.fields)
         yield (
-            f"The cluster at {time(asked.at)}: {same} of {len(asked.live.fields)} values that both "
+            f"The cluster at {time(cluster.at)}: {same} of {len(cluster.fields)} values that both "
             "have are the same, and no other client's transaction is open on a target."
-            if not asked.live.findings
-            else f"The cluster at {time(asked.at)}, which contradicts the table: see below."
+            if not cluster.findings
+            else f"The cluster at {time(cluster.at)}, which contradicts the table: see below."
         )
 
 
-def not_checked(asked: ClusterState | None, since: str) -> Iterator[str]:
+def not_checked(cluster: ClusterState | None, since: str) -> Iterator[str]:
     yield "The records themselves: this page reads no records of source or targets."
     if since:
         yield f"Earlier transactions: the page begins at {since}."
-    if asked is None:
+    if cluster is None:
         yield "The cluster: it was not queried (--offline), so the lag is unknown."
-    elif asked.live is None:
-        yield f"The cluster: it did not respond. {asked.problem}"
+    elif cluster.problem:
+        yield f"The cluster: it did not respond. {cluster.problem}"
     else:
         yield "Side effects of the pipeline outside of Kafka, which are never exactly-once."
-
-
-def _named(finding: AuditFinding) -> str:
-    where = f" (ledger offset {finding.offset})" if finding.offset >= 0 else ""
-    return f"{finding.message}{where}"

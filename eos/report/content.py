@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from eos.audit.history import AuditFinding, Summary, Sums, Transaction, ends, findings
+from eos.audit.history import Summary, Sums, Transaction, ends, findings
+from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
 
@@ -37,7 +38,7 @@ class PageContent:
     )
     notable_count: int = 0
     recent: deque[Transaction] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
-    findings: Sequence[AuditFinding] = ()
+    findings: Sequence[Finding] = ()
     findings_count: int = 0
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.report.chart_panels import peak
 from eos.report.content import PageContent
 from eos.report.markup import Markup, tag
@@ -22,8 +22,8 @@ class Card:
     class_: str = ""
 
 
-def cards(gathered: PageContent, asked: ClusterState | None, now: datetime) -> Markup:
-    shown = [*_attempts(gathered), *_amounts(gathered), _lag(gathered, asked)]
+def cards(gathered: PageContent, cluster: ClusterState | None, now: datetime) -> Markup:
+    shown = [*_attempts(gathered), *_amounts(gathered), _lag(gathered, cluster)]
     shown += _when(gathered, now)
     return tag(
         "dl",
@@ -67,12 +67,12 @@ def _amounts(gathered: PageContent) -> Iterator[Card]:
     yield Card("Duration of an attempt", duration(times.at(0.5)), beside)
 
 
-def _lag(gathered: PageContent, asked: ClusterState | None) -> Card:
-    if asked is None:
+def _lag(gathered: PageContent, cluster: ClusterState | None) -> Card:
+    if cluster is None:
         return Card("Lag", "not known", "the cluster was not queried")
-    if asked.live is None:
+    if cluster.problem:
         return Card("Lag", "not known", "the cluster did not respond")
-    ends = asked.ends
+    ends = cluster.ends
     lags = (max(0, ends[tp] - at) for tp, at in gathered.position.items() if tp in ends)
     return Card("Lag", number(sum(lags)), f"offsets, in {counted(len(ends), 'partition')}")
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
-from eos.audit.history import AuditFinding
-from eos.inspect.cluster_state import ClusterState
+from eos.finding import Finding
+from eos.inspect.audit_live import ClusterState
 from eos.report import chart_panels, figures, producers, tables
 from eos.report.conclusion import Conclusion, Level, not_checked, rests_on, verdict
 from eos.report.content import FINDINGS_MAX, PageContent
@@ -38,8 +38,8 @@ class Subject:
     since: str = ""
 
 
-def page(subject: Subject, gathered: PageContent, asked: ClusterState | None) -> str:
-    judged = verdict(gathered, asked)
+def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) -> str:
+    conclusion = verdict(gathered, cluster)
     style, script = _own("page.css"), _own("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
@@ -52,12 +52,12 @@ def page(subject: Subject, gathered: PageContent, asked: ClusterState | None) ->
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{judged.word}: {subject.pipeline}"),
+        tag("title", f"{conclusion.word}: {subject.pipeline}"),
         tag("style", raw(style)),
     )
     body = tag(
         "body",
-        tag("main", list(_sections(subject, gathered, asked, judged))),
+        tag("main", list(_sections(subject, gathered, cluster, conclusion))),
         tag(
             "script",
             data(chart_panels.intervals(gathered)),
@@ -70,7 +70,7 @@ def page(subject: Subject, gathered: PageContent, asked: ClusterState | None) ->
 
 
 def _sections(
-    subject: Subject, gathered: PageContent, asked: ClusterState | None, judged: Conclusion
+    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Iterator[Content]:
     yield tag(
         "header",
@@ -78,17 +78,17 @@ def _sections(
         tag("h1", subject.pipeline),
         tag("p", f"Created at {time(subject.made_at)}.", class_="soft"),
     )
-    yield _judged(subject, gathered, asked, judged)
-    live = asked.live.findings if asked and asked.live else ()
+    yield _conclusion(subject, gathered, cluster, conclusion)
+    live = cluster.findings if cluster else ()
     if gathered.findings or live:
         yield _section("Contradictions", _findings(gathered, live))
     if gathered.is_empty:
         yield tag("p", "The audit table has no transactions of this pipeline in this time range.")
         return
-    yield _section("Key figures", figures.cards(gathered, asked, subject.made_at))
+    yield _section("Key figures", figures.cards(gathered, cluster, subject.made_at))
     yield _section("Timeline", chart_panels.timeline(gathered))
     yield _section(
-        "From source to target", tables.sources(gathered, asked), tables.targets(gathered)
+        "From source to target", tables.sources(gathered, cluster), tables.targets(gathered)
     )
     if producers.has_verdicts(gathered.sums.producers):
         parts = list(producers.section(gathered.sums.producers))
@@ -97,10 +97,10 @@ def _sections(
         yield _section("Dead letters and dropped records", tables.refused(gathered))
     yield _section("Last micro-batches", tables.recent(gathered))
     yield _section("Unusual events", _NOTABLE, tables.notable(gathered))
-    if asked is not None and asked.live is not None:
-        phase = asked.live.phase or "none for this transactional id"
-        state = f"The transaction's state at {time(asked.at)}: {phase}."
-        yield _section("The cluster", tag("p", state), tables.fields(asked))
+    if cluster is not None and not cluster.problem:
+        phase = cluster.phase or "none for this transactional id"
+        state = f"The transaction's state at {time(cluster.at)}: {phase}."
+        yield _section("The cluster", tag("p", state), tables.fields(cluster))
     yield _section("Glossary", _glossary())
     made = f"spark-eos {subject.version}. Table {subject.table}, ledger {subject.ledger}."
     yield tag("footer", tag("p", made))
@@ -113,20 +113,20 @@ _NOTABLE = tag(
 )
 
 
-def _judged(
-    subject: Subject, gathered: PageContent, asked: ClusterState | None, judged: Conclusion
+def _conclusion(
+    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Markup:
-    unchecked = not_checked(asked, subject.since)
+    unchecked = not_checked(cluster, subject.since)
     return tag(
         "section",
-        tag("div", _MARKS[judged.level], class_="mark", aria_hidden="true"),
+        tag("div", _MARKS[conclusion.level], class_="mark", aria_hidden="true"),
         tag(
             "div",
-            tag("h2", judged.word, id="verdict"),
-            tag("p", judged.sentence, class_="sentence"),
+            tag("h2", conclusion.word, id="verdict"),
+            tag("p", conclusion.sentence, class_="sentence"),
             tag(
                 "div",
-                _reasons("Evidence", rests_on(gathered, asked)),
+                _reasons("Evidence", rests_on(gathered, cluster)),
                 _reasons("Not checked", unchecked),
                 class_="reasons",
             ),
@@ -136,7 +136,7 @@ def _judged(
                 tag("code", f"eos verify {subject.pipeline}"),
             ),
         ),
-        class_=f"verdict {judged.level.value}",
+        class_=f"verdict {conclusion.level.value}",
         aria_labelledby="verdict",
     )
 
@@ -150,11 +150,11 @@ def _section(title: str, *content: Content) -> Markup:
     return tag("section", tag("h2", title), content, class_="part")
 
 
-def _findings(gathered: PageContent, live: Sequence[AuditFinding]) -> Content:
+def _findings(gathered: PageContent, live: Sequence[Finding]) -> Content:
     shown = [*gathered.findings, *live[:FINDINGS_MAX]]
     rows = [
         tables.row(
-            each.case, tables.cut(each.message), str(each.offset) if each.offset >= 0 else ""
+            each.case, tables.cut(each.message), str(each.ledger_offset) if each.witness else ""
         )
         for each in shown
     ]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from eos.audit.history import Transaction
-from eos.inspect.audit_render import identity, what, who
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
+from eos.inspect.audit_render import what, who
 from eos.kafka.api import TopicPartition
 from eos.report.content import PageContent
 from eos.report.markup import Content, Markup, markup, tag
@@ -60,15 +60,15 @@ def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Mark
         what(each),
         tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
         str(each.ledger_offset),
-        identity(each),
+        str(each.identity),
         who(each),
         cut(why),
         data_at=gathered.timeline.place_of(at) - gathered.timeline.first,
     )
 
 
-def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
-    ends = asked.ends if asked else {}
+def sources(gathered: PageContent, cluster: ClusterState | None) -> Markup:
+    ends = cluster.ends if cluster else {}
     position, spans = gathered.position, gathered.sources
     known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
     rows = [
@@ -77,7 +77,7 @@ def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
             _from_to(spans, tp),
             number(spans[tp].count) if tp in spans else "0",
             str(position[tp]),
-            _end(tp, ends, asked),
+            _end(tp, ends, cluster),
             _lag(tp, position[tp], ends),
         )
         for tp in known[:PARTITIONS_MAX]
@@ -137,9 +137,8 @@ def _read(each: Transaction) -> str:
     return number(each.records_read)
 
 
-def fields(asked: ClusterState) -> Markup:
-    assert asked.live is not None
-    ordered = sorted(asked.live.fields, key=lambda each: each.is_same)
+def fields(cluster: ClusterState) -> Markup:
+    ordered = sorted(cluster.fields, key=lambda each: each.is_same)
     rows = [
         row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
         for each in ordered[:FIELDS_SHOWN]
@@ -207,10 +206,12 @@ def _from_to(spans: Spans, tp: TopicPartition) -> str:
     return f"{spans[tp].first} to {spans[tp].last}" if tp in spans else "nothing"
 
 
-def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: ClusterState | None) -> str:
+def _end(
+    tp: TopicPartition, ends: Mapping[TopicPartition, int], cluster: ClusterState | None
+) -> str:
     if tp in ends:
         return str(ends[tp])
-    return "deleted" if asked is not None and asked.live is not None else "not known"
+    return "deleted" if cluster is not None and not cluster.problem else "not known"
 
 
 def _lag(tp: TopicPartition, position: int, ends: Mapping[TopicPartition, int]) -> str:

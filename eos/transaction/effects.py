@@ -180,7 +180,7 @@ def _judged(
         request = api.value
         expired = UnavailableError(
             "transactional_id_expired",
-            f"Kafka granted {request}, but {identity} does not follow the previous identity: the"
+            f"Kafka granted {request}, but {identity!r} does not follow the previous identity: the"
             f" transactional id {transactional_id!r} expired while it was idle",
             hint="start again; set the brokers' transactional.id.expiration.ms to more than the "
             "longest pause of the pipeline",

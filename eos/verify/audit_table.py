@@ -12,9 +12,9 @@ from typing import Any
 from eos.audit import rows as made
 from eos.audit.history import COMMITTED, transactions
 from eos.audit.table import TransactionsTable
+from eos.finding import Finding, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import LedgerRecord
-from eos.verify.findings import VerifyFinding, Witness
 from eos.verify.history import CommittedAttempt, of_rows
 from eos.verify.ledger import RECORDS_MAX
 
@@ -56,7 +56,7 @@ class LedgerRows:
 
     def compare(
         self, records: Sequence[LedgerRecord], start: int, end: int, forged: Collection[int]
-    ) -> Iterator[VerifyFinding]:
+    ) -> Iterator[Finding]:
         """Yield a finding for each difference between the table and these ledger records.
 
         `records` has all ledger records at these offsets except forged ones. Rows of `forged`
@@ -78,7 +78,7 @@ class LedgerRows:
         )
 
 
-def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[VerifyFinding]:
+def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
     """Yield a finding for each difference between expected and found rows. Pure.
 
     The table may have rows of aborted attempts that the ledger lacks: a run wrote them as it ended.
@@ -120,10 +120,10 @@ def _differing(row: Row, known: Row) -> Iterator[str]:
             yield name
 
 
-def _finding(ledger: str, row: Row, words: str) -> VerifyFinding:
+def _finding(ledger: str, row: Row, words: str) -> Finding:
     offset = row["ledger_offset"]
     batch_id = row["batch_id"]
-    told = Witness(
+    witness = Witness(
         offset,
         row["kind"],
         -1 if batch_id is None else batch_id,
@@ -131,5 +131,5 @@ def _finding(ledger: str, row: Row, words: str) -> VerifyFinding:
         Identity(row["producer_id"], row["epoch"]),
     )
     of = f", {row['target_topic']}-{row['target_partition']}" if row["target_topic"] else ""
-    message = f"the audit table's row of {told}{of}: {words}"
-    return VerifyFinding("audit_row", message, TopicPartition(ledger, 0), offset, told)
+    message = f"the audit table's row of {witness}{of}: {words}"
+    return Finding("audit_row", message, TopicPartition(ledger, 0), offset, witness)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from eos.finding import Finding, Witness
 from eos.kafka.api import Identity, TopicPartition
-from eos.verify.findings import VerifyFinding, Witness, named
 from eos.verify.history import CommittedAttempt
 
 
@@ -58,35 +58,35 @@ class CommitChain:
     records: int = 0
     moved: list[Witness] = field(default_factory=list)  # by recovery records
 
-    def see(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
+    def see(self, each: CommittedAttempt) -> Iterator[Finding]:
         yield from self._identity(each)
-        if each.told.kind == "recovery":
+        if each.witness.kind == "recovery":
             self._move(each)
         else:
             yield from self._ranges(each)
         self.attempts += each.is_attempt
         self.records += sum(receipt.records for receipt in each.receipts)
-        self.last = each.told
-        self.current = each.told.identity
-        self.owners.add(each.told.identity)
+        self.last = each.witness
+        self.current = each.witness.identity
+        self.owners.add(each.witness.identity)
 
-    def _identity(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
-        identity, before = each.told.identity, self.current
+    def _identity(self, each: CommittedAttempt) -> Iterator[Finding]:
+        identity, before = each.witness.identity, self.current
         if before is None or not self.owners.is_ours(identity.producer_id):
             return
         if identity.producer_id != before.producer_id:
-            yield VerifyFinding(
+            yield Finding(
                 "forged",
                 f"producer id {identity.producer_id} appears again at ledger offset "
-                f"{each.told.ledger_offset}, although {named(before)} wrote in between: replaced "
+                f"{each.witness.ledger_offset}, although {before} wrote in between: replaced "
                 "ids are never used again, so another producer wrote this record",
-                attempt=self.last,
+                witness=self.last,
             )
         elif identity.epoch <= before.epoch:
-            again = "a second time" if identity.epoch == before.epoch else f"after {named(before)}"
-            yield VerifyFinding("twice", f"{named(identity)} committed {again}", attempt=each.told)
+            again = "a second time" if identity.epoch == before.epoch else f"after {before}"
+            yield Finding("twice", f"{identity} committed {again}", witness=each.witness)
 
-    def _ranges(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
+    def _ranges(self, each: CommittedAttempt) -> Iterator[Finding]:
         for tp, (start, end) in sorted(each.ranges.items()):
             before = self.position.get(tp, start)
             yield from self._step(each, tp, before, start)
@@ -103,7 +103,7 @@ class CommitChain:
 
     def _step(
         self, each: CommittedAttempt, tp: TopicPartition, before: int, start: int
-    ) -> Iterator[VerifyFinding]:
+    ) -> Iterator[Finding]:
         if start > before:
             words = f"offsets {before} to {start - 1} are covered by no transaction"
             yield self._finding("gap", each, tp, before, words)
@@ -113,9 +113,9 @@ class CommitChain:
 
     def _finding(
         self, case: str, each: CommittedAttempt, tp: TopicPartition, offset: int, words: str
-    ) -> VerifyFinding:
-        message = f"source {tp.topic}-{tp.partition}: {words}, at {each.told}"
-        return VerifyFinding(case, message, tp, offset, each.told)
+    ) -> Finding:
+        message = f"source {tp}: {words}, at {each.witness}"
+        return Finding(case, message, tp, offset, each.witness)
 
     def _move(self, each: CommittedAttempt) -> None:
         """Replace the position by that of a recovery record.
@@ -124,5 +124,5 @@ class CommitChain:
         """
         ends = {tp: end for tp, (_, end) in each.ranges.items()}
         if any(self.position.get(tp) != end for tp, end in ends.items()):
-            self.moved.append(each.told)
+            self.moved.append(each.witness)
         self.position = ends

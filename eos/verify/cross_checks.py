@@ -11,22 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eos.checkpoint.files import Files
-from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
+from eos.checkpoint.offset_log import Checkpoint, CheckpointState, newest_with_offsets
+from eos.finding import Finding, FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
-from eos.kafka.api import CommittedOffset, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
+from eos.kafka.api import TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends, TableState
-from eos.verify.findings import FindingKind, VerifyFinding, Witness, named
 
 _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLevel:
-    """The ledger at one moment."""
+    """The ledger at one moment: its last record, whose attempt found the `tables` in that state."""
 
-    told: Witness
+    witness: Witness
     query_id: str
     ends: Ends
     is_reset: bool
@@ -35,94 +35,78 @@ class LedgerLevel:
 
 
 def of_group(
-    found: Mapping[TopicPartition, CommittedOffset] | None,
+    found: Ends | None,
     group: str,
     low: LedgerLevel,
     high: LedgerLevel,
-) -> Iterator[VerifyFinding]:
+) -> Iterator[Finding]:
     """Yield findings for the group's offsets. `found` is None while a transaction hides them."""
     if found is None:
         words = f"the offsets of the group {group!r} are hidden by an open transaction"
-        yield VerifyFinding("group_hidden", words, kind=FindingKind.GONE)
+        yield Finding("group_hidden", words, kind=FindingKind.GONE)
         return
-    if high.told.kind == "recovery" and low != high:
+    if high.witness.kind == "recovery" and low != high:
         return  # an operator just moved the position
     for tp, end in sorted(low.ends.items()):
         newest = high.ends.get(tp, end)
-        offset = found[tp].offset if tp in found else -1
+        offset = found.get(tp, -1)
         if offset < 0 and end >= 0:
             words = "is missing: it expired, or was deleted"
         elif not min(end, newest) <= offset <= max(end, newest):
             words = f"is {offset}, but {end} in the ledger"
         else:
             continue
-        message = f"the offset of the group {group!r} on {tp.topic}-{tp.partition} {words}"
-        yield VerifyFinding("group", message, tp, max(offset, 0), high.told)
+        message = f"the offset of the group {group!r} on {tp} {words}"
+        yield Finding("group", message, tp, max(offset, 0), high.witness)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointNote:
-    """The newest checkpoint's state. `ends` has the ends of its last micro-batches by number."""
-
-    location: str
-    query_id: str
-    planned: int
-    committed: int | None
-    ends: Mapping[int, Ends]
-
-
-def noted(files: Files | None, root: str) -> CheckpointNote | str:
+def newest_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
     """Return the newest checkpoint's state, or the reason why there is nothing to compare."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
     newest, _ = newest_with_offsets(files, root)
     if newest is None:
         return f"there is no checkpoint in {root}"
-    checkpoint = Checkpoint(files, newest)
-    planned, committed = checkpoint.planned(), checkpoint.committed()
-    assert planned is not None, "newest_with_offsets found what it planned"
-    numbers = {planned} | ({committed} if committed is not None else set())
-    ends = {number: checkpoint.ends(number) for number in numbers}
-    return CheckpointNote(newest, checkpoint.query_id(), planned, committed, ends)
+    return Checkpoint(files, newest).state()
 
 
 def of_checkpoint(
-    found: CheckpointNote | str, low: LedgerLevel, high: LedgerLevel
-) -> Iterator[VerifyFinding]:
+    found: CheckpointState | str, low: LedgerLevel, high: LedgerLevel
+) -> Iterator[Finding]:
     if isinstance(found, str):
-        yield VerifyFinding("checkpoint_unread", found, kind=FindingKind.GONE)
+        yield Finding("checkpoint_unread", found, kind=FindingKind.GONE)
         return
     if low.is_reset or high.is_reset:
         return  # the next run takes a fresh checkpoint, so this one no longer counts
     where = f"the checkpoint {found.location}"
-    committed = -1 if found.committed is None else found.committed
+    planned, committed = (-1 if n is None else n for n in (found.planned, found.committed))
     if found.query_id != high.query_id:
         if committed >= 0:
             words = f"{where} has query {found.query_id}, but the ledger {high.query_id or '-'}"
-            yield VerifyFinding("checkpoint", words, attempt=high.told)
+            yield Finding("checkpoint", words, witness=high.witness)
         return
-    if committed > high.told.batch_id:
+    if committed > high.witness.batch_id:
         words = f"{where} has micro-batch {committed} as committed, but the ledger ends with "
-        yield VerifyFinding("checkpoint", words + str(high.told.batch_id), attempt=high.told)
+        yield Finding("checkpoint", words + str(high.witness.batch_id), witness=high.witness)
         return
-    if committed < low.told.batch_id - 1 or found.planned < low.told.batch_id:
-        words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed, "
-        words += f"but the ledger has {low.told.batch_id}"
-        yield VerifyFinding("checkpoint", words, attempt=low.told)
+    if committed < low.witness.batch_id - 1 or planned < low.witness.batch_id:
+        words = f"{where} ends with micro-batch {planned}, and has {committed} as committed, "
+        words += f"but the ledger has {low.witness.batch_id}"
+        yield Finding("checkpoint", words, witness=low.witness)
         return
     for level in (low, high):
-        for tp, end in sorted(found.ends.get(level.told.batch_id, {}).items()):
+        for tp, end in sorted(found.ends_of(level.witness.batch_id).items()):
             known = level.ends.get(tp)
             if known is not None and known != end:
-                words = f"{where} ends micro-batch {level.told.batch_id} at {end} of "
-                words += f"{tp.topic}-{tp.partition}, but the ledger at {known}"
-                yield VerifyFinding("checkpoint", words, tp, min(end, known), level.told)
+                words = f"{where} ends micro-batch {level.witness.batch_id} at {end} of "
+                words += f"{tp}, but the ledger at {known}"
+                yield Finding("checkpoint", words, tp, min(end, known), level.witness)
                 return
 
 
 def of_coordinator(
     state: Coordinated | None, ledger: TopicPartition, last: Witness, newer: Witness
-) -> Iterator[VerifyFinding]:
+) -> Iterator[Finding]:
     """Yield a finding if the ledger's last record is not by the pipeline's own producer.
 
     `state` is None if no coordinator knows the transactional id. `newer` is the last record after
@@ -133,7 +117,7 @@ def of_coordinator(
             "no coordinator knows the transactional id (any more), so the owner of the ledger's "
             "newest record can't be verified"
         )
-        yield VerifyFinding("coordinator_unread", words, kind=FindingKind.GONE)
+        yield Finding("coordinator_unread", words, kind=FindingKind.GONE)
         return
     mine, newest = state.identity, last.identity
     is_rotated = newest.epoch >= _LAST_EPOCH or mine.epoch < 0
@@ -142,10 +126,10 @@ def of_coordinator(
     if mine.producer_id != newest.producer_id and (is_rotated or last != newer):
         return
     message = (
-        f"{ledger.topic}-0 offset {last.ledger_offset}: this record was written by {named(newest)},"
-        f" but the pipeline's transactional id has {named(mine)}: another producer wrote it"
+        f"{ledger} offset {last.ledger_offset}: this record was written by {newest},"
+        f" but the pipeline's transactional id has {mine}: another producer wrote it"
     )
-    yield VerifyFinding("forged", message, ledger, last.ledger_offset, last)
+    yield Finding("forged", message, ledger, last.ledger_offset, last)
 
 
 def is_late(each: OpenTransaction, transactional_id: str) -> bool:
@@ -157,18 +141,18 @@ def is_late(each: OpenTransaction, transactional_id: str) -> bool:
     return each.owner == transactional_id and state is not None and state.is_over
 
 
-def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[VerifyFinding]:
+def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[Finding]:
     for each in found:
         is_stuck = is_late(each, transactional_id)
         if each.owner == transactional_id and not is_stuck:
             continue
         tp, offset = each.partition, each.producer.transaction_start_offset
-        whose = f"producer {named(each.producer.identity)}"
-        where = f"{tp.topic}-{tp.partition} offset {offset}"
+        whose = f"producer {each.producer.identity}"
+        where = f"{tp} offset {offset}"
         if each.owner and not is_stuck:
             words = f"{where}: a transaction of {each.owner!r} ({whose}) is open here"
-            yield VerifyFinding("foreign", words, tp, offset, kind=FindingKind.FOREIGN)
+            yield Finding("foreign", words, tp, offset, kind=FindingKind.FOREIGN)
         else:
             words = f"{where}: a transaction of {whose} hangs here: no coordinator will end it, "
             words += "and readers of committed records stop at it"
-            yield VerifyFinding("hanging", words, tp, offset)
+            yield Finding("hanging", words, tp, offset)

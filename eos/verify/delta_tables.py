@@ -16,10 +16,11 @@ from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_whole
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import PromiseBrokenError
+from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import TableState
 from eos.location import local_path
 from eos.plan.delta_sink import Table
-from eos.verify.findings import FindingKind, VerifyFinding, Witness
+from eos.verify.cross_checks import LedgerLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +30,6 @@ class Sinks:
     tables: Sequence[Table]
     app: Mapping[str, str]
     pipeline: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerMoment:
-    """The ledger at one moment: its last record, and the tables' states when that began."""
-
-    told: Witness
-    tables: Mapping[str, TableState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,7 @@ def _look(table: Table, app: str) -> TableWrite | str:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     path = local_path(table.path)
-    assert path is not None, "only what is here is looked at"
+    assert path is not None, "only tables of this machine are read"
     if not (Path(path) / "_delta_log").is_dir():
         return "is gone"
     try:
@@ -83,36 +76,34 @@ def _look(table: Table, app: str) -> TableWrite | str:
 
 
 def of_tables(
-    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerMoment, high: LedgerMoment
-) -> Iterator[VerifyFinding]:
+    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerLevel, high: LedgerLevel
+) -> Iterator[Finding]:
     for table in here(sinks):
         known, now = low.tables.get(table.name), found[table.name]
         if known is None:
             continue  # declared, but no run has used it yet
         where = f"the table {table.name} ({table.path})"
         if isinstance(now, str):
-            yield VerifyFinding(
-                "delta_unreadable", f"{where} {now}", attempt=low.told, kind=FindingKind.GONE
+            yield Finding(
+                "delta_unreadable", f"{where} {now}", witness=low.witness, kind=FindingKind.GONE
             )
         elif now.id != known.id:
             message = f"{where} was replaced: its id is {now.id}, but {known.id} in the ledger"
-            yield VerifyFinding("delta_replaced", message, attempt=low.told)
+            yield Finding("delta_replaced", message, witness=low.witness)
         elif lost := _lost(sinks, table, known, now):
-            yield VerifyFinding(f"delta_{lost.case}", lost.words, attempt=low.told)
-        elif low.told != high.told:  # the pipeline runs and writes
-            if not known.at <= now.at <= high.told.ledger_offset:
-                yield _disagrees(where, now.at, known.at, high.told)
+            yield Finding(f"delta_{lost.case}", lost.words, witness=low.witness)
+        elif low.witness != high.witness:  # the pipeline runs and writes
+            if not known.at <= now.at <= high.witness.ledger_offset:
+                yield _disagrees(where, now.at, known.at, high.witness)
         else:
-            newest = low.told.ledger_offset if low.told.kind == "attempt" else -1
+            newest = low.witness.ledger_offset if low.witness.kind == "attempt" else -1
             status = table_status(known.at, now.at, newest)
             if status is TableStatus.OWED:
                 message = f"{where} lacks the ledger's record {newest} (it has {now.at}): the "
                 message += "running or the next run writes it"
-                yield VerifyFinding(
-                    "delta_pending", message, attempt=low.told, kind=FindingKind.GONE
-                )
+                yield Finding("delta_pending", message, witness=low.witness, kind=FindingKind.GONE)
             elif status is not TableStatus.COMPLETE:
-                yield _disagrees(where, now.at, known.at, low.told)
+                yield _disagrees(where, now.at, known.at, low.witness)
 
 
 class _Lost(NamedTuple):
@@ -136,7 +127,7 @@ def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lo
     return None
 
 
-def _disagrees(where: str, at: int, known: int, told: Witness) -> VerifyFinding:
-    expected = told.ledger_offset if told.kind == "attempt" else known
+def _disagrees(where: str, at: int, known: int, witness: Witness) -> Finding:
+    expected = witness.ledger_offset if witness.kind == "attempt" else known
     message = f"{where} has the ledger's record {at}, but {expected} is expected"
-    return VerifyFinding("delta_version", message, attempt=told)
+    return Finding("delta_version", message, witness=witness)

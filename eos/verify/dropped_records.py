@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import TopicPartition
 from eos.verify.dead_letters import Refused
-from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness
+from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import Proofs, TooManyError, proofs
 from eos.verify.record_order import Order, RecordPosition
@@ -43,7 +44,7 @@ class ProducerSpan(NamedTuple):
 class DropClaim:
     """The ledger's claim about one attempt. `proven` counts by reason, and `all` for any reason."""
 
-    told: Witness
+    witness: Witness
     ranges: Mapping[TopicPartition, tuple[int, int]]
     dropped: Mapping[str, int]
     spans: Mapping[TopicPartition, Sequence[ProducerSpan]]
@@ -126,7 +127,7 @@ class DropCheck:
     _refused: Refused = field(default_factory=dict)
 
     def see(self, each: CommittedAttempt) -> None:
-        if each.told.kind == "recovery":
+        if each.witness.kind == "recovery":
             self.prove()  # the position may move back, which starts another order
         if not each.is_attempt:
             return
@@ -147,7 +148,7 @@ class DropCheck:
                 spans.setdefault(TopicPartition(topic, partition), []).append(one)
                 self._spans += 1
         self.records.update(dropped)
-        self._claims.append(DropClaim(each.told, each.ranges, dropped, spans))
+        self._claims.append(DropClaim(each.witness, each.ranges, dropped, spans))
         if len(self._claims) >= ATTEMPTS_MAX or self._spans >= PRODUCERS_MAX:
             self.prove()
 
@@ -224,7 +225,7 @@ class DropCheck:
         claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
         if self.each is not None:
             for one in _shown(tp, claim, part, reasons, order):
-                self.each(one, claim.told)
+                self.each(one, claim.witness)
         for span in claim.spans.get(tp, ()):
             if span.reason in reasons:
                 known = proven.setdefault((number, tp, span), Counter())
@@ -301,22 +302,22 @@ class DropCheck:
             return
         claim.has_witness = True
         offset = span.last if known["first"] and not known["last"] else span.first
-        where = f"{tp.topic}-{tp.partition} offset {offset}"
+        where = f"{tp} offset {offset}"
         if known["first"] and known["last"]:
-            where = f"{tp.topic}-{tp.partition} offsets {span.first} to {span.last}"
+            where = f"{tp} offsets {span.first} to {span.last}"
         what = (
             "an earlier copy"
             if span.reason == "duplicate"
             else "an earlier record of a newer epoch"
         )
         self.findings.add(
-            VerifyFinding(
+            Finding(
                 "unproven",
                 f"{where}: dedup dropped {span.records} records of producer {span.producer!r} as "
-                f"{span.reason}; for {missing} of them {what} was not found, at {claim.told}",
+                f"{span.reason}; for {missing} of them {what} was not found, at {claim.witness}",
                 tp,
                 offset,
-                claim.told,
+                claim.witness,
                 FindingKind.GONE if is_cut else FindingKind.WRONG,
             )
         )
@@ -330,13 +331,13 @@ class DropCheck:
             return
         counts = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
         self.findings.add(
-            VerifyFinding(
+            Finding(
                 "unproven",
                 f"dedup dropped {counts}; for {missing} of them no proof was found, at "
-                f"{claim.told}",
+                f"{claim.witness}",
                 None,
                 -1,
-                claim.told,
+                claim.witness,
                 FindingKind.GONE if is_cut else FindingKind.WRONG,
             )
         )
@@ -352,5 +353,5 @@ class DropCheck:
         count = sum(sum(claim.dropped.values()) for claim in claims)
         message = f"{count:,} records that dedup dropped were not verified: {why}"
         self.findings.add(
-            VerifyFinding("dropped_unread", message, None, -1, claims[0].told, FindingKind.GONE)
+            Finding("dropped_unread", message, None, -1, claims[0].witness, FindingKind.GONE)
         )

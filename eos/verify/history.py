@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos.audit.history import Transaction
+from eos.finding import Witness
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, LedgerRecord, flat
-from eos.verify.findings import Witness
 
 _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "bytes", "digest")
 
@@ -27,7 +27,7 @@ class CommittedAttempt:
     ranges.
     """
 
-    told: Witness
+    witness: Witness
     query_id: str
     ranges: Mapping[TopicPartition, tuple[int, int]]
     ends: Ends | None
@@ -36,7 +36,7 @@ class CommittedAttempt:
 
     @property
     def is_attempt(self) -> bool:
-        return self.told.kind == "attempt"
+        return self.witness.kind == "attempt"
 
 
 def of_record(record: LedgerRecord) -> CommittedAttempt:
@@ -61,13 +61,7 @@ def of_record(record: LedgerRecord) -> CommittedAttempt:
 
 def of_rows(each: Transaction) -> CommittedAttempt:
     return CommittedAttempt(
-        Witness(
-            each.ledger_offset,
-            each.kind,
-            -1 if each.batch_id is None else each.batch_id,
-            each.attempt,
-            each.identity,
-        ),
+        each.witness,
         each.query_id,
         each.sources,
         None,

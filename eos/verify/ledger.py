@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
+from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
-from eos.verify.findings import FindingKind, VerifyFinding, Witness
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.log_reader import Reader, soon
 
@@ -29,7 +29,7 @@ class Page:
 
     records: Sequence[LedgerRecord]
     committed: Sequence[CommittedAttempt]
-    findings: Sequence[VerifyFinding]
+    findings: Sequence[Finding]
     start: int
     end: int
 
@@ -74,7 +74,7 @@ class LedgerLog:
 
     def _page(self, stored: Sequence[StoredRecord], start: int, end: int) -> Page:
         records: list[LedgerRecord] = []
-        findings: list[VerifyFinding] = []
+        findings: list[Finding] = []
         for each in stored:
             try:
                 records.append(decoded(self._pipeline, self.at.topic, each))
@@ -82,7 +82,7 @@ class LedgerLog:
                 findings.append(self._forged(each, error.message))
         return Page(records, [of_record(each) for each in records], findings, start, end)
 
-    def _forged(self, stored: StoredRecord, why: str) -> VerifyFinding:
+    def _forged(self, stored: StoredRecord, why: str) -> Finding:
         """Return a finding for a foreign record: a disagreement unless `eos recover` handled it."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.wire, self.at.topic, self._pipeline, {}, skips_foreign=True)
@@ -90,7 +90,7 @@ class LedgerLog:
             self._is_undecided = not self._decided_until
         is_decided = stored.offset < self._decided_until
         identity = Identity(stored.producer_id, stored.epoch)
-        return VerifyFinding(
+        return Finding(
             "forged",
             why + ("; an operator accepted it with `eos recover`" if is_decided else ""),
             self.at,

@@ -37,9 +37,8 @@ from eos.verify.target import LogBounds, Retention, Target
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
-_TIMEOUT_MS = 60_000
+TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # empty fetches, each with half a second of wait
-UNKNOWN_TOPIC = 3
 _REFUSED = 29
 
 
@@ -79,10 +78,7 @@ class Reader:
         """Return the number of partitions of each topic; 0 if it is missing."""
         found = self.wire.topics(topics, soon()) if topics else {}
         require_seen(found)
-        return {
-            name: 0 if info.error == UNKNOWN_TOPIC else info.partitions
-            for name, info in found.items()
-        }
+        return {name: 0 if info.is_missing else info.partitions for name, info in found.items()}
 
     def keeping(self, topic: str) -> Retention:
         if topic not in self._keeping:
@@ -209,7 +205,7 @@ def require_seen(topics: Mapping[str, TopicInfo]) -> None:
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(_TIMEOUT_MS)
+    return Deadline.after_ms(TIMEOUT_MS)
 
 
 def _unpacked(seen: BatchHeader) -> bytes | None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eos.finding import Finding, FindingKind
 from eos.plural import plural
 from eos.verify.dropped_records import DropCheck
-from eos.verify.findings import FindingKind, Findings, VerifyFinding
+from eos.verify.findings import Findings
 from eos.verify.progress import Point
 from eos.verify.verification import VerificationResult
 
@@ -42,7 +43,7 @@ class RenderedResult:
         return self.verified.findings
 
     @property
-    def smallest(self) -> VerifyFinding | None:
+    def smallest(self) -> Finding | None:
         """Return the finding with the oldest transaction, disagreements first."""
         for kind in FindingKind:
             if kind not in self.passed and self.all.kept[kind]:
@@ -50,18 +51,18 @@ class RenderedResult:
         return None
 
 
-def lines(told: RenderedResult) -> Iterator[str]:
-    done, chain = told.verified, told.verified.chain
-    yield f"pipeline      {told.pipeline}, ledger {told.ledger}"
-    yield f"verified      {_range(told)}"
-    yield from (f"              {note}" for note in told.notes)
-    for allowed in told.began.allowed if told.began else ():
+def lines(result: RenderedResult) -> Iterator[str]:
+    done, chain = result.verified, result.verified.chain
+    yield f"pipeline      {result.pipeline}, ledger {result.ledger}"
+    yield f"verified      {_range(result)}"
+    yield from (f"              {note}" for note in result.notes)
+    for allowed in result.began.allowed if result.began else ():
         yield f"              allowed before: {allowed}"
     records = sum(target.records for target in done.targets)
     receipts = sum(target.receipts for target in done.targets)
     written = f"{plural(records, 'record')} in {plural(receipts, 'receipt')}"
     yield f"targets       {written}, {plural(chain.attempts, 'attempt')}"
-    yield f"sources       {_sources(told)}"
+    yield f"sources       {_sources(result)}"
     if done.dropped is not None and done.dropped.records:
         yield f"dropped       {_dropped(done.dropped)}"
     if done.same:
@@ -71,25 +72,26 @@ def lines(told: RenderedResult) -> Iterator[str]:
     before = sum(target.foreign_before for target in done.targets)
     if before:
         yield f"before        {before} record batches by others before the pipeline's first"
-    yield f"duration      {told.seconds:.1f} s, {records / max(told.seconds, 1e-9):,.0f} records/s"
-    if told.saved:
-        yield f"saved         the next verification resumes from here: {told.saved}"
+    rate = records / max(result.seconds, 1e-9)
+    yield f"duration      {result.seconds:.1f} s, {rate:,.0f} records/s"
+    if result.saved:
+        yield f"saved         the next verification resumes from here: {result.saved}"
     yield ""
-    yield from _findings(told)
+    yield from _findings(result)
 
 
-def _range(told: RenderedResult) -> str:
-    done = told.verified
-    if told.began is None:
+def _range(result: RenderedResult) -> str:
+    done = result.verified
+    if result.began is None:
         return f"all of the ledger, up to offset {done.last}"
-    since = f"where the verification of {told.began.at} ended; --from-start verifies all"
+    since = f"where the verification of {result.began.at} ended; --from-start verifies all"
     if done.last < done.first:
         return f"nothing is newer than ledger offset {done.last}, {since}"
     return f"ledger offsets {done.first} to {done.last}: from {since}"
 
 
-def _sources(told: RenderedResult) -> str:
-    sources = told.verified.sources
+def _sources(result: RenderedResult) -> str:
+    sources = result.verified.sources
     count = sum(each.end - each.start for each in sources)
     parts = {
         name: sum(getattr(each, name) for each in sources)
@@ -106,54 +108,52 @@ def _dropped(dropped: DropCheck) -> str:
     return f"{counts}; {dropped.proven:,} proven by an earlier accepted record"
 
 
-def _findings(told: RenderedResult) -> Iterator[str]:
+def _findings(result: RenderedResult) -> Iterator[str]:
     for kind in FindingKind:
-        kept, count = told.all.kept[kind], told.all.counts[kind]
-        is_passed = " (allowed)" if kind in told.passed else ""
+        kept, count = result.all.kept[kind], result.all.counts[kind]
+        is_passed = " (allowed)" if kind in result.passed else ""
         for finding in kept[:_SHOWN]:
             yield f"{kind.value}{is_passed}: {finding.case}: {finding.message}"
         if count > _SHOWN:
             yield f"and {count - _SHOWN:,} more of these (--json has the first {len(kept)})"
-    smallest = told.smallest
+    smallest = result.smallest
     if smallest is None:
-        gone, foreign = told.all.counts[FindingKind.GONE], told.all.counts[FindingKind.FOREIGN]
-        result = "nothing disagrees"
-        if gone or foreign:
-            result = "nothing disagrees in the records that could be read; the findings are allowed"
-        yield result
+        gone, foreign = result.all.counts[FindingKind.GONE], result.all.counts[FindingKind.FOREIGN]
+        some = " in the records that could be read; the findings are allowed"
+        yield f"nothing disagrees{some if gone or foreign else ''}"
         return
     yield f"smallest witness: {_witness(smallest)}"
 
 
-def _witness(finding: VerifyFinding) -> str:
+def _witness(finding: Finding) -> str:
     parts = []
     if finding.at is not None:
         parts.append(f"topic {finding.at.topic}, partition {finding.at.partition}")
     if finding.offset >= 0:
         parts.append(f"offset {finding.offset}")
-    parts.append(str(finding.attempt) if finding.attempt else "of no attempt")
+    parts.append(str(finding.witness) if finding.witness else "of no attempt")
     return f"{finding.case}, {', '.join(parts)}"
 
 
-def as_json(told: RenderedResult) -> dict[str, Any]:
-    done = told.verified
-    smallest = told.smallest
+def as_json(result: RenderedResult) -> dict[str, Any]:
+    done = result.verified
+    smallest = result.smallest
     return {
-        "pipeline": told.pipeline,
-        "ledger": told.ledger,
-        "from_start": told.began is None,
-        "went_on_from": told.began and told.began.at,
-        "allowed_before": list(told.began.allowed) if told.began else [],
+        "pipeline": result.pipeline,
+        "ledger": result.ledger,
+        "from_start": result.began is None,
+        "went_on_from": result.began and result.began.at,
+        "allowed_before": list(result.began.allowed) if result.began else [],
         "ledger_first": done.first,
         "ledger_last": done.last,
-        "notes": told.notes,
+        "notes": result.notes,
         "attempts": done.chain.attempts,
         "targets": {
             target.name: {"records": target.records, "receipts": target.receipts}
             for target in done.targets
         },
         "sources": {
-            f"{each.at.topic}-{each.at.partition}": {
+            str(each.at): {
                 "start": each.start,
                 "end": each.end,
                 "records": each.records,
@@ -166,10 +166,31 @@ def as_json(told: RenderedResult) -> dict[str, Any]:
         "dropped": done.dropped and done.dropped.as_json(),
         "same": done.same,
         "moved": [str(each) for each in done.chain.moved],
-        "seconds": round(told.seconds, 3),
-        "saved": told.saved or None,
-        "counts": {kind.value: told.all.counts[kind] for kind in FindingKind},
-        "allowed": sorted(kind.value for kind in told.passed),
-        "smallest": smallest and smallest.as_json(),
-        "findings": [each.as_json() for kind in FindingKind for each in told.all.kept[kind]],
+        "seconds": round(result.seconds, 3),
+        "saved": result.saved or None,
+        "counts": {kind.value: result.all.counts[kind] for kind in FindingKind},
+        "allowed": sorted(kind.value for kind in result.passed),
+        "smallest": smallest and _finding_json(smallest),
+        "findings": [_finding_json(each) for kind in FindingKind for each in result.all.kept[kind]],
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    witness = finding.witness
+    return {
+        "case": finding.case,
+        "kind": finding.kind.value,
+        "message": finding.message,
+        "topic": finding.at.topic if finding.at else None,
+        "partition": finding.at.partition if finding.at else None,
+        "offset": finding.offset if finding.offset >= 0 else None,
+        "attempt": witness
+        and {
+            "ledger_offset": witness.ledger_offset,
+            "kind": witness.kind,
+            "batch_id": witness.batch_id,
+            "attempt": witness.number,
+            "producer_id": witness.identity.producer_id,
+            "epoch": witness.identity.epoch,
+        },
     }

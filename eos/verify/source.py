@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.kafka.records.batch_headers import BatchHeader, Old
-from eos.verify.findings import Findings, VerifyFinding
+from eos.verify.findings import Findings
 from eos.verify.target import LogBounds, Retention
 
 
@@ -33,12 +34,11 @@ class SourcePartition:
         self.position = self.start
         self.begins_at(bounds.start)
         if bounds.end < self.end:
-            name = f"{self.at.topic}-{self.at.partition}"
             self.findings.add(
-                VerifyFinding(
+                Finding(
                     "source_truncated",
-                    f"the ledger covers source {name} up to offset {self.end - 1}, but it ends at "
-                    f"{bounds.end}: the topic was recreated, or lost acknowledged records",
+                    f"the ledger covers source {self.at} up to offset {self.end - 1}, but it "
+                    f"ends at {bounds.end}: the topic was recreated, or lost acknowledged records",
                     self.at,
                     bounds.end,
                 )
@@ -86,11 +86,10 @@ class SourcePartition:
         if self.keeping.is_compacted:
             self.findings.gone("source_compaction", self.at, first, last)
             return
-        name = f"{self.at.topic}-{self.at.partition}"
         self.findings.add(
-            VerifyFinding(
+            Finding(
                 "source_hole",
-                f"source {name}: {count} of the offsets {first} to {last} are missing, although "
+                f"source {self.at}: {count} of the offsets {first} to {last} are missing, although "
                 "the topic is not compacted: the source lost records that were read",
                 self.at,
                 first,

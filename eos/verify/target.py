@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.batch_headers import Batch, BatchHeader, Markers, Old
 from eos.ledger.receipt import Receipt
 from eos.verify.chain import Owners
-from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness, named
+from eos.verify.findings import Findings
 
 _MISSING_MAX = 100  # holes of one attempt that are kept apart
 
@@ -49,7 +50,7 @@ class Hole(NamedTuple):
 class AttemptPart:
     """The records of one attempt that were found so far."""
 
-    attempt: Witness
+    witness: Witness
     receipt: Receipt
     next_sequence: int = 0
     records: int = 0
@@ -58,7 +59,7 @@ class AttemptPart:
     offset_last: int = -1
     holes: list[Hole] = field(default_factory=list)
     hidden_at: int = -1
-    is_told: bool = False  # reported already, so its digest adds nothing
+    is_reported: bool = False  # reported already, so its digest adds nothing
 
     def covers(self, offset: int) -> bool:
         return self.receipt.offset_first <= offset <= self.receipt.offset_last
@@ -126,11 +127,11 @@ class Target:
         self._findings = findings
         self._markers = Markers()
         self._parts: dict[Identity, AttemptPart] = {}
-        self._before: list[VerifyFinding] = []
+        self._before: list[Finding] = []
 
     @property
     def name(self) -> str:
-        return f"{self.at.topic}-{self.at.partition}"
+        return str(self.at)
 
     def expect(self, receipts: Sequence[tuple[Witness, Receipt]]) -> None:
         for attempt, receipt in receipts:
@@ -193,7 +194,7 @@ class Target:
             return
         wrong = part.take(batch, digest) if part.covers(batch.offset) else "duplicate"
         if wrong:
-            part.is_told = True
+            part.is_reported = True
             last = batch.sequence + batch.records - 1
             words = {
                 "order": f"sequences {batch.sequence} to {last} are after later ones",
@@ -207,27 +208,27 @@ class Target:
         if batch.identity in self.newer:
             return
         if not self._owners.is_ours(batch.identity.producer_id):
-            self._foreign(batch.offset, batch.records, f"of producer {named(batch.identity)}")
+            self._foreign(batch.offset, batch.records, f"of producer {batch.identity}")
             return
         where = f"{self.name} offset {batch.offset}: {batch.records} records of producer "
         if self._owners.committed(batch.identity):
-            message = f"{named(batch.identity)} that no receipt of its transaction covers"
+            message = f"{batch.identity} that no receipt of its transaction covers"
             case = "duplicate"
         else:
-            message = f"{named(batch.identity)} are visible without a committed transaction"
+            message = f"{batch.identity} are visible without a committed transaction"
             case = "visible"
         after = self._after(batch.offset)
-        self._findings.add(VerifyFinding(case, where + message, self.at, batch.offset, after))
+        self._findings.add(Finding(case, where + message, self.at, batch.offset, after))
 
     def _after(self, offset: int) -> Witness | None:
         """Return the attempt with the next records."""
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
-        return later[0].attempt if later else None
+        return later[0].witness if later else None
 
     def _foreign(self, offset: int, records: int, whose: str) -> None:
         after = self._after(offset)
         message = f"{self.name} offset {offset}: {records} records {whose} are not this pipeline's"
-        finding = VerifyFinding("foreign", message, self.at, offset, after, FindingKind.FOREIGN)
+        finding = Finding("foreign", message, self.at, offset, after, FindingKind.FOREIGN)
         first = min((part.receipt.offset_first for part in self._parts.values()), default=None)
         if self.has_begun or (first is not None and offset > first):
             self._findings.add(finding)
@@ -241,22 +242,22 @@ class Target:
         """
         for each in self._parts.values():
             if each is part or each.covers(batch.offset):
-                each.is_told = True
+                each.is_reported = True
                 part = each
         end = f"{self.name} offsets {batch.offset} to {batch.last_offset}"
         message = f"{end}: the record batch was changed: its checksum is wrong"
         if batch.is_sound:
             message = f"{end}: the records of the batch can't be read"
-        told = part.attempt if part else None
-        self._findings.add(VerifyFinding("changed", message, self.at, batch.offset, told))
+        witness = part.witness if part else None
+        self._findings.add(Finding("changed", message, self.at, batch.offset, witness))
 
     def _contradicted(self, offset: int, identity: Identity, marker: str) -> None:
         shown = "visible" if marker == "ABORT" else "hidden"
-        message = f"{self.name} from offset {offset} on: records of producer {named(identity)} are "
+        message = f"{self.name} from offset {offset} on: records of producer {identity} are "
         message += f"{shown} to readers, but the marker in the log is {marker}"
         part = self._parts.get(identity)
-        told = part.attempt if part else None
-        self._findings.add(VerifyFinding(shown, message, self.at, offset, told))
+        witness = part.witness if part else None
+        self._findings.add(Finding(shown, message, self.at, offset, witness))
 
     def _settle(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
         receipt = part.receipt
@@ -272,9 +273,9 @@ class Target:
         elif part.hidden_at >= 0:
             self._add("hidden", part, part.hidden_at, "its records were aborted in this log")
         elif part.records < receipt.records or part.holes:
-            if not part.is_told or not part.records:
+            if not part.is_reported or not part.records:
                 self._lost(part, keeping)
-        elif not part.is_told:
+        elif not part.is_reported:
             self._compare(part)
 
     def _removed(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
@@ -323,5 +324,5 @@ class Target:
             self._add("changed", part, receipt.offset_first, words)
 
     def _add(self, case: str, part: AttemptPart, offset: int, words: str) -> None:
-        message = f"{self.name} offset {offset}: {words}, of {part.attempt}"
-        self._findings.add(VerifyFinding(case, message, self.at, offset, part.attempt))
+        message = f"{self.name} offset {offset}: {words}, of {part.witness}"
+        self._findings.add(Finding(case, message, self.at, offset, part.witness))

@@ -8,11 +8,12 @@ from typing import Protocol
 
 from eos.audit.table import TransactionsTable
 from eos.checkpoint.files import Files
+from eos.finding import Witness
 from eos.plan.names import Names
 from eos.verify.chain import CommitChain
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import DropCheck, ProvenDrop
-from eos.verify.findings import Findings, Witness
+from eos.verify.findings import Findings
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
 from eos.verify.stamps import StampPlaces

@@ -14,20 +14,21 @@ from datetime import datetime, timezone
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UsageError
-from eos.inspect.cluster_view import opened
+from eos.finding import Finding, FindingKind, Witness
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord
-from eos.verify import snapshot
+from eos.verify import position_copies
 from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import CommitChain
 from eos.verify.cross_checks import LedgerLevel
 from eos.verify.dead_letters import Letters
 from eos.verify.dropped_records import DropCheck, Log
-from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness, named
+from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.ledger import LedgerLog, Page
-from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.log_reader import Reader, require_seen, soon
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
@@ -38,14 +39,20 @@ _SETTLE_MS = 20_000  # a run updates its table every second; markers are faster
 
 class Verification:
     def __init__(
-        self, subject: Subject, reader: Reader, ledger_id: str, point: Point | None, told: Progress
+        self,
+        subject: Subject,
+        reader: Reader,
+        ledger_id: str,
+        point: Point | None,
+        progress: Progress,
     ) -> None:
-        self._subject, self._reader, self._told = subject, reader, told
+        self._subject, self._reader, self._progress = subject, reader, progress
         self._ledger_id = ledger_id
         self._findings = Findings()
         self._chain = CommitChain()
         log = self._stamped if subject.places is not None else None
         names = subject.names
+        self._cluster = ClusterView(reader.wire, names.transactional_id, names.group, names.ledger)
         self._letters = Letters(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
@@ -60,7 +67,7 @@ class Verification:
             self._rows = LedgerRows(subject.table, names.pipeline, names.ledger, ledger_id)
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
-        self._judged: dict[str, bool] = {}
+        self._same_topics: dict[str, bool] = {}
         self._stuck: set[TopicPartition] = set()  # waited for once
         self._is_table_same = True
         self._level: LedgerLevel | None = None
@@ -72,7 +79,7 @@ class Verification:
         begins = self._reader.bounds([at])[at].start
         end = self._ledger.settled_end()
         if self._point is not None:
-            self._go_on(self._point, begins)
+            self._resume(self._point, begins)
         self._know_topics(self._subject.sink_topics)
         has = self._rows.until() if self._rows else -1
         start = position = max(self._first, self._older(self._first, begins))
@@ -106,17 +113,17 @@ class Verification:
             )
         if was_there:
             message += ", but the audit table or the last verification had some"
-            self._note([VerifyFinding("ledger_lost", message, at, 0)])
+            self._findings.add(Finding("ledger_lost", message, at, 0))
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
-    def _note(self, findings: Iterable[VerifyFinding]) -> None:
+    def _note(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self._findings.add(finding)
 
     # --- where it begins ----------------------------------------------------------------------
 
-    def _go_on(self, point: Point, ledger_start: int) -> None:
+    def _resume(self, point: Point, ledger_start: int) -> None:
         """Resume after the last point; report if its ledger record is missing or differs."""
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
@@ -130,22 +137,22 @@ class Verification:
         bounds = self._reader.bounds(list(point.targets))
         for tp, offset in point.targets.items():
             self._targets[tp] = self._target(tp, offset)
-            self._told.expects(max(0, bounds[tp].stable - offset))
+            self._progress.expects(max(0, bounds[tp].stable - offset))
         if ledger_start > point.ledger_offset:
             return  # trimmed since, so newer records exist
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
         if found:
             self._level = _level(found[0])
-            chain.last = self._level.told
+            chain.last = self._level.witness
         if found and found[0].identity == point.identity:
             return
         message = (
-            f"{at.topic}-0 offset {point.ledger_offset}: the record of {named(point.identity)}, at "
+            f"{at} offset {point.ledger_offset}: the record of {point.identity}, at "
             "which the last verification ended, is gone"
         )
-        told = Witness(point.ledger_offset, "verified", -1, None, point.identity)
-        self._note([VerifyFinding("ledger_lost", message, at, point.ledger_offset, told)])
+        witness = Witness(point.ledger_offset, "verified", -1, None, point.identity)
+        self._findings.add(Finding("ledger_lost", message, at, point.ledger_offset, witness))
 
     def _older(self, position: int, begins: int) -> int:
         """Verify trimmed records from the audit table, and return the ledger offset to resume from.
@@ -172,7 +179,7 @@ class Verification:
         bounds = self._reader.bounds([tp for tp in tps if tp not in self._targets])
         for tp, found in bounds.items():
             self._targets[tp] = self._target(tp, found.start)
-            self._told.expects(found.stable - found.start)
+            self._progress.expects(found.stable - found.start)
         self._topics.update(new)
 
     def _target(self, tp: TopicPartition, position: int) -> Target:
@@ -189,7 +196,7 @@ class Verification:
             self._dropped.see(each)
             for receipt in each.receipts:
                 at = TopicPartition(receipt.topic, receipt.partition)
-                wanted.setdefault(at, []).append((each.told, receipt))
+                wanted.setdefault(at, []).append((each.witness, receipt))
         self._know_topics({tp.topic for tp in wanted})
         bounds = self._reader.bounds(list(wanted))
         for tp, receipts in sorted(wanted.items()):
@@ -215,13 +222,11 @@ class Verification:
     def _decided(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
         """Wait for the target's markers, which may be written shortly after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
-        names = self._subject.names
         while bounds.stable < end and tp not in self._stuck:
             if deadline.has_passed:
                 self._stuck.add(tp)
-            if any(
-                not each.owner for each in opened(self._reader.wire, [tp], names.transactional_id)
-            ):
+            found = self._cluster.open_transactions(self._cluster.producers([tp]))
+            if any(not each.owner for each in found):
                 self._stuck.add(tp)  # no coordinator will end it
             backoff.sleep(deadline)
             bounds = self._reader.bounds([tp])[tp]
@@ -231,10 +236,10 @@ class Verification:
 
     def _compare(self, records: Sequence[LedgerRecord], until: int, page: Page) -> None:
         """Compare records with the table, up to the offset it has: it may lag for a moment."""
-        told = [record for record in records if record.offset <= until]
+        known = [record for record in records if record.offset <= until]
         if self._rows is not None and until >= page.start:
             forged = frozenset(finding.offset for finding in page.findings)
-            found = list(self._rows.compare(told, page.start, until + 1, forged))
+            found = list(self._rows.compare(known, page.start, until + 1, forged))
             self._is_table_same = self._is_table_same and not found
             self._note(found)
 
@@ -243,12 +248,8 @@ class Verification:
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
-                self._note(
-                    [
-                        VerifyFinding(
-                            "table_unread", self._subject.table_reason, kind=FindingKind.GONE
-                        )
-                    ]
+                self._findings.add(
+                    Finding("table_unread", self._subject.table_reason, kind=FindingKind.GONE)
                 )
             return
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
@@ -259,7 +260,7 @@ class Verification:
         if has < last:
             message = f"the audit table has the ledger up to offset {has}, not yet up to {last}"
             self._is_table_same = False
-            self._note([VerifyFinding("table_behind", message, kind=FindingKind.GONE)])
+            self._findings.add(Finding("table_behind", message, kind=FindingKind.GONE))
 
     # --- at the end ---------------------------------------------------------------------------
 
@@ -269,11 +270,11 @@ class Verification:
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
-        found = snapshot.look(self._reader.wire, self._subject, low.ends, list(self._targets))
+        found = position_copies.look(self._cluster, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._note(page.findings)
-        identities = {each.told.identity for page in newer for each in page.committed}
+        identities = {each.witness.identity for page in newer for each in page.committed}
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
             self._tail(target, bounds[tp])
@@ -287,11 +288,11 @@ class Verification:
             if not findings:
                 same.append(name)
         self._findings.close()
-        assert chain.current is not None, "whoever has a level has seen a record"
+        assert chain.current is not None, "a level comes from a record"
         point = Point(
             names.pipeline,
             self._ledger_id,
-            low.told.ledger_offset,
+            low.witness.ledger_offset,
             datetime.now(timezone.utc).isoformat(timespec="seconds"),
             dict(chain.position),
             positions,
@@ -299,7 +300,7 @@ class Verification:
             chain.owners.producer_ids,
             covered=self._dropped.covered,
         )
-        last = low.told.ledger_offset
+        last = low.witness.ledger_offset
         targets = list(self._targets.values())
         return VerificationResult(
             self._findings,
@@ -319,7 +320,7 @@ class Verification:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
             )
-            self._note([VerifyFinding("truncated", message, target.at, bounds.end)])
+            self._findings.add(Finding("truncated", message, target.at, bounds.end))
         target.position = max(target.position, bounds.start)
         self._reader.target(target, bounds.stable)
         target.finish()
@@ -333,7 +334,7 @@ class Verification:
         for tp, (start, end) in sorted(covered.items()):
             source = SourcePartition(tp, start, end, self._reader.keeping(tp.topic), self._findings)
             first, stable = bounds[tp].start, bounds[tp].stable
-            self._told.expects(max(0, min(end, stable) - max(start, first)))
+            self._progress.expects(max(0, min(end, stable) - max(start, first)))
             self._reader.source(source, bounds[tp])
             found.append(source)
         return found
@@ -341,39 +342,36 @@ class Verification:
     def _stamped(self, tp: TopicPartition, end: int) -> Log:
         """Return the partition's remaining stamps: a proof may precede the last point."""
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
-        assert places is not None, "asked only where the pipeline says it"
+        assert places is not None, "only a pipeline with stamps needs them"
         end = min(end, bounds.stable)
         began = min((start for start, _ in self._dropped.covered[tp]), default=end)
         is_cut = bounds.start > began or self._reader.keeping(tp.topic).is_compacted
         if self._level is not None and not self._is_same(tp.topic, self._level):
             return Log(lambda: iter(()), is_cut=True)
-        self._told.expects(max(0, end - bounds.start))
+        self._progress.expects(max(0, end - bounds.start))
         return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
 
     def _is_same(self, topic: str, low: LedgerLevel) -> bool:
         """Return whether the topic still has the ledger's id; a recreated one has other offsets."""
-        if topic in self._judged:
-            return self._judged[topic]
+        if topic in self._same_topics:
+            return self._same_topics[topic]
         found = self._reader.wire.topics([topic], soon())
         require_seen(found)
         now = found[topic]
         known = low.topic_ids.get(topic, now.topic_id)
-        self._judged[topic] = is_same = now.error != UNKNOWN_TOPIC and now.topic_id in {known, ""}
+        is_same = not now.is_missing and now.topic_id in {known, ""}
+        self._same_topics[topic] = is_same
         if not is_same:
-            what = (
-                "is gone"
-                if now.error == UNKNOWN_TOPIC
-                else f"was recreated: its id is {now.topic_id}"
-            )
+            what = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
-            self._note([VerifyFinding("source_recreated", message, TopicPartition(topic, 0))])
+            self._findings.add(Finding("source_recreated", message, TopicPartition(topic, 0)))
         return is_same
 
 
 def _level(record: LedgerRecord) -> LedgerLevel:
     position = record.position
     return LedgerLevel(
-        of_record(record).told,
+        of_record(record).witness,
         position.query_id,
         position.ends,
         position.is_reset,

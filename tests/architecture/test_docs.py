@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.error_catalogue import CODE, entries, exit_code, page
 
-from eos.inspect import findings
+from eos.inspect import startup_stops
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
@@ -29,7 +29,7 @@ def test_the_page_of_messages_is_what_the_source_says() -> None:
 
 
 def test_each_code_with_a_remedy_in_recover_is_raised() -> None:
-    known = {*findings._WAYS, *findings._TOPICS, *findings._TABLES}
+    known = {*startup_stops._REMEDIES, *startup_stops._TOPICS, *startup_stops._TABLES}
     assert known <= {entry.code for entry in entries()}
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.chromium import Chromium
-from support.reported import NOW, aborted, history, made, transaction
+from support.reported import aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
-from eos.inspect.audit_live import ComparedField, LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.finding import Finding
+from eos.inspect.audit_live import ClusterState, ComparedField
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
 
@@ -24,7 +23,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "plain.html"
     found = gather(history(60, aborts=25, fences=20))
     lags = {tp: end + 7 for tp, end in found.position.items()}
-    page.write_text(made(found, asked=ClusterState(NOW, ends=lags, problem="no answer")))
+    page.write_text(made(found, cluster=ClusterState(ends=lags, problem="no answer")))
     return page
 
 
@@ -57,7 +56,7 @@ def test_no_name_and_no_reason_is_more_than_text(chromium: Chromium, tmp_path: P
     found = gather([*evil, strange, broken])
     assert found.findings
     # As if the policy were not there.
-    text = made(found, EVIL, ClusterState(NOW, problem=EVIL), since=EVIL)
+    text = made(found, EVIL, ClusterState(problem=EVIL), since=EVIL)
     assert text.count("Content-Security-Policy") == 1
     page.write_text(text.replace("Content-Security-Policy", "X-None"))
     chromium.open(page)
@@ -109,20 +108,19 @@ def test_all_text_can_be_read(chromium: Chromium, tmp_path: Path, level: Level, 
     """WCAG's contrast of at least 4.5 for text and 3 for what charts are made of, on what is
     behind it."""
     page = tmp_path / "page.html"
-    foreign = AuditFinding("foreign", "somebody else's", -1)
+    foreign = Finding("foreign", "somebody else's")
     rows = {
         Level.KEPT: history(60, aborts=25, fences=20),
         Level.LOOK: history(3),
         Level.BROKEN: [*history(20, aborts=5), transaction(50)],
         Level.NOTHING: [],
     }[level]
-    live = LiveState(
+    cluster = ClusterState(
         "Empty", [ComparedField("one", 1, 1)], (), [foreign] if level is Level.LOOK else []
     )
-    asked = ClusterState(NOW, live)
     found = gather(rows)
-    assert verdict(found, asked).level is level
-    page.write_text(made(found, asked=asked))
+    assert verdict(found, cluster).level is level
+    page.write_text(made(found, cluster=cluster))
     chromium.open(page, dark=dark)
     script = (Path(__file__).parent / "contrast.js").read_text()
     poor, looked_at = chromium.run(script)

@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.batch_headers import Batch, BatchHeader
 from eos.ledger.receipt import Receipt
 from eos.verify.chain import CommitChain, Owners
-from eos.verify.findings import KEPT_MAX, FindingKind, Findings, VerifyFinding, Witness
+from eos.verify.findings import KEPT_MAX, Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Retention, Target
@@ -131,9 +132,9 @@ def test_whatever_is_changed_is_found_at_its_attempt(attempts, window, data):
         assert (first.case, first.offset) == ("duplicate", again.offset)
     elif kind == "hidden":
         assert {each.case for each in found.kept[FindingKind.WRONG]} == {"hidden"}
-        assert whose in [each.attempt for each in found.kept[FindingKind.WRONG]]
+        assert whose in [each.witness for each in found.kept[FindingKind.WRONG]]
     else:
-        assert first.attempt == whose
+        assert first.witness == whose
         cases = {"less": "lost", "damaged": "changed"}
         # Without its last record batch the log itself is shorter than what was acknowledged.
         assert first.case == cases.get(kind, kind), found.kept
@@ -160,7 +161,7 @@ def test_an_order_that_is_swapped(attempts, window, data):
         log.log[place] = BatchHeader(moved, seen.is_visible), digest
         base = last + 1
     found = log.verified(window)
-    assert {(each.case, each.attempt) for each in found.kept[FindingKind.WRONG]} == {
+    assert {(each.case, each.witness) for each in found.kept[FindingKind.WRONG]} == {
         ("order", whose)
     }
 
@@ -235,7 +236,7 @@ def test_a_log_that_ends_early_and_one_that_is_held_up():
             target.see(*pair)
         target.settle(bounds, FOREVER)
         (first,) = findings.kept[FindingKind.WRONG]
-        assert (first.case, first.offset, first.attempt.batch_id) == (case, 5, 1)
+        assert (first.case, first.offset, first.witness.batch_id) == (case, 5, 1)
 
 
 # --- the chain of ranges and identities -----------------------------------------------------------
@@ -294,7 +295,7 @@ def test_identities_rise_and_never_come_back():
     for each in (begun, other):
         assert not list(chain.see(each))
     (found,) = chain.see(committed(3, 8, 9))
-    assert (found.case, found.attempt) == ("forged", other.told)
+    assert (found.case, found.witness) == ("forged", other.witness)
 
 
 # --- the source -----------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_every_offset_of_the_source_is_accounted_for():
 def test_findings_are_bounded_and_the_smallest_stay():
     findings = Findings()
     for number in range(3 * KEPT_MAX, 0, -1):
-        findings.add(VerifyFinding("lost", "", OUT, number, told(number)))
+        findings.add(Finding("lost", "", OUT, number, told(number)))
     assert findings.counts[FindingKind.WRONG] == 3 * KEPT_MAX
     kept = findings.kept[FindingKind.WRONG]
     assert [kept[0].offset, kept[-1].offset, len(kept)] == [1, KEPT_MAX, KEPT_MAX]

@@ -22,6 +22,7 @@ from eos.cli.audit import audit, maintain
 from eos.deadline import Backoff
 from eos.errors import UsageError
 from eos.inspect.audit_live import live
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 
 
@@ -38,7 +39,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     assert [each.batch_id for each in found if each.is_attempt] == [0, 1, 2]
 
     def seen():
-        return live(wire, job.name, job.name, job.ledger, found)
+        return live(ClusterView(wire, job.name, job.name, job.ledger), found)
 
     before = seen()
     assert before.phase == "CompleteCommit"

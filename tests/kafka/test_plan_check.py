@@ -18,7 +18,7 @@ def found(pipeline: Pipeline, *levels: str) -> Iterator[Check]:
 
 def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipeline) -> None:
     assert not list(found(pipeline))
-    says = [each.says for each in found(pipeline, "ok")]
+    says = [each.message for each in found(pipeline, "ok")]
     assert f"{pipeline.source}: 2 partitions, 1 replica" in says
     target = f"{pipeline.name}.out"
     assert f"{target}: the first run creates it, 1 partition" in says
@@ -31,17 +31,17 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
         text.replace("create: {partitions: 1}", "create: {partitions: 1, replication: 3}")
     )
     (short,) = found(pipeline)
-    assert short.says == f"{target} needs 3 replicas, but there are 1 brokers"
+    assert short.message == f"{target} needs 3 replicas, but there are 1 brokers"
     file.write_text(text.replace(", create: {partitions: 1}", ""))
     absent, stop = found(pipeline)
-    assert (absent.what, absent.says) == ("target", f"{target} does not exist")
+    assert (absent.what, absent.message) == ("target", f"{target} does not exist")
     assert "create: {partitions: N}" in absent.remedy
     assert stop.what == "start"
 
     outside.create_topics(pipeline.bootstrap, 1, target)
     outside.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
     (starved,) = found(pipeline)
-    assert starved.says.endswith(
+    assert starved.message.endswith(
         "1 replica, 1 in sync, min.insync.replicas=2: nothing can be written"
     )
     assert "min.insync.replicas=1" in starved.remedy
@@ -53,5 +53,5 @@ def test_what_would_stop_the_next_start_is_a_finding(pipeline: Pipeline) -> None
     pipeline.move_group({0: 5})
     (ahead,) = found(pipeline)
     assert ahead.what == "start"
-    assert "the group's offsets differ from the ledger" in ahead.says
+    assert "the group's offsets differ from the ledger" in ahead.message
     assert f"eos recover {pipeline.name} --from-group" in ahead.remedy

@@ -15,13 +15,12 @@ from support.errors import raises
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
 from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
-from eos.inspect import cluster_state as asking
-from eos.inspect.audit_live import LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.finding import Finding
+from eos.inspect import cluster_view
+from eos.inspect.audit_live import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
@@ -88,7 +87,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
 
     profile = Path(words[2])
     profile.write_text(profile.read_text().replace(pipeline.bootstrap, "127.0.0.1:1"))
-    monkeypatch.setattr(asking, "_TIMEOUT_MS", 500)
+    monkeypatch.setattr(cluster_view, "TIMEOUT_MS", 500)
     code, _, err = said(*words, "--output", str(other))
     assert code == 1
     assert "eos: the page has no data of the cluster: " in err
@@ -132,8 +131,8 @@ def test_a_page_has_a_bound_whatever_it_is_about():
             yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
 
     found = gather(rows())
-    live = LiveState("Empty", findings=[AuditFinding("hanging", "<" * 400, -1)] * 1000)
-    page = made(found, asked=ClusterState(NOW, live, dict.fromkeys(sources, 10**16)))
+    hanging, ends = [Finding("hanging", "<" * 400)] * 1000, dict.fromkeys(sources, 10**16)
+    page = made(found, cluster=ClusterState("Empty", findings=hanging, ends=ends))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
     left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX

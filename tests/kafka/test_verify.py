@@ -18,11 +18,12 @@ from support.errors import raises
 from support.verified import Finished
 
 from eos.errors import PromiseBrokenError
+from eos.finding import FindingKind
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.verify import ledger, log_reader
-from eos.verify.findings import FindingKind, Findings
+from eos.verify.findings import Findings
 from eos.verify.ledger import LedgerLog
 from eos.verify.log_reader import soon
 from eos.verify.source import SourcePartition

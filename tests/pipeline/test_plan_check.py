@@ -150,7 +150,7 @@ def spark(folder: Path) -> Iterator[SparkSession]:
 def told(checks: Iterable[Check]) -> list[tuple[str, str]]:
     found = list(checks)
     assert all(each.remedy for each in found if each.level == "finding")
-    return [(each.level, each.says) for each in found]
+    return [(each.level, each.message) for each in found]
 
 
 def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None:

@@ -11,6 +11,7 @@ from eos.audit.history import findings, summary, transactions
 from eos.errors import KafkaRefusedError
 from eos.inspect.audit_live import live
 from eos.inspect.audit_render import AuditResult, as_json, lines
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import (
     CommittedOffset,
     DescribedProducer,
@@ -261,7 +262,7 @@ def wrote_more(cluster):
 def test_the_cluster_says_something_else(happens, cases):
     cluster = Cluster()
     happens(cluster)
-    seen = live(cluster, "eos.p", "eos.p", "l", transactions(history()))
+    seen = live(ClusterView(cluster, "eos.p", "eos.p", "l"), transactions(history()))
     assert [finding.case for finding in seen.findings] == cases
     audited = AuditResult("p", "l", "/t", [], summary([]), seen.findings, seen)
     assert ("differs" in "\n".join(lines(audited))) == ("differs" in cases or happens is is_newer)

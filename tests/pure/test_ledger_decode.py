@@ -14,7 +14,7 @@ from support.simulated_ledger import stored_at
 from eos.audit import rows
 from eos.errors import PromiseBrokenError
 from eos.inspect.explanation_render import _record as as_json
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import record_time
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.decoder import decoded

@@ -10,7 +10,7 @@ from eos.cli import main
 from eos.cli.pipeline_argument import find_pipeline
 from eos.cli.recover import recover
 from eos.errors import UsageError
-from eos.inspect.findings import command_of
+from eos.inspect.startup_stops import command_of
 
 
 @pytest.fixture

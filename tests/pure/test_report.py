@@ -9,9 +9,8 @@ from itertools import pairwise
 import pytest
 from support.reported import NOW, aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
-from eos.inspect.audit_live import LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.finding import Finding
+from eos.inspect.audit_live import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
@@ -29,16 +28,16 @@ from eos.report.units import duration, number, size, time
         (list(history(1)), (), Level.KEPT, "1 micro-batch committed once each"),
         ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were skipped"),
         ([*history(3), transaction(2)], (), Level.BROKEN, "4 contradictions among 4 transactions"),
-        (list(history(3)), [AuditFinding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
+        (list(history(3)), [Finding("hanging", "one hangs")], Level.LOOK, "one hangs."),
     ],
 )
 def test_one_sentence_says_it(rows, live, level, words):
-    asked = ClusterState(NOW, LiveState("Empty", findings=live))
+    cluster = ClusterState("Empty", findings=live, at=NOW)
     found = gather(rows)
-    judged = verdict(found, asked)
+    judged = verdict(found, cluster)
     assert judged.level is level
     assert words in judged.sentence
-    page = made(found, asked=asked)
+    page = made(found, cluster=cluster)
     assert f"<title>{judged.word}: orders_enriched</title>" in page
     assert f'<p class="sentence">{judged.sentence}</p>' in page
     assert "<code>eos verify orders_enriched</code>" in page
@@ -46,29 +45,29 @@ def test_one_sentence_says_it(rows, live, level, words):
 
 
 @pytest.mark.parametrize(
-    ("asked", "lag", "words"),
+    ("cluster", "lag", "words"),
     [
         (None, "not known", "it was not queried (--offline)"),
         (
-            ClusterState(NOW, problem="no answer from k:1"),
+            ClusterState(at=NOW, problem="no answer from k:1"),
             "not known",
             "it did not respond. no answer",
         ),
         (
-            ClusterState(NOW, LiveState("Empty"), {TopicPartition("orders", 0): 37}),
+            ClusterState("Empty", ends={TopicPartition("orders", 0): 37}, at=NOW),
             "7",
             "outside of Kafka",
         ),
         (
-            ClusterState(NOW, LiveState("Empty"), {TopicPartition("orders", 0): 1}),
+            ClusterState("Empty", ends={TopicPartition("orders", 0): 1}, at=NOW),
             "0",
             "outside of Kafka",
         ),
-        (ClusterState(NOW, LiveState("Empty"), {}), "0", "deleted"),
+        (ClusterState("Empty", ends={}, at=NOW), "0", "deleted"),
     ],
 )
-def test_lag_is_told_or_why_it_is_not_known(asked, lag, words):
-    page = made(history(3), asked=asked)
+def test_lag_is_told_or_why_it_is_not_known(cluster, lag, words):
+    page = made(history(3), cluster=cluster)
     assert f'<dt>Lag</dt><dd class="value">{lag}</dd>' in page
     assert words in page
 

@@ -9,23 +9,23 @@ from dataclasses import replace
 import pytest
 
 from eos.audit import rows as made
+from eos.checkpoint.offset_log import CheckpointState
 from eos.cli.verify import Shown
+from eos.finding import FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
-from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
+from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.verify.audit_table import compared
 from eos.verify.cross_checks import (
-    CheckpointNote,
     LedgerLevel,
-    noted,
+    newest_checkpoint,
     of_checkpoint,
     of_coordinator,
     of_group,
     of_open,
 )
-from eos.verify.findings import FindingKind, Witness
 from eos.verify.progress import Point, load
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -71,7 +71,7 @@ def test_an_edit_of_any_column_is_found(column):
     table[2][column] = others.get(type(value))
     found = list(compared("l", rows(1, 2), table))
     assert found, column
-    assert {(each.case, each.at, each.attempt.ledger_offset) for each in found} <= {
+    assert {(each.case, each.at, each.witness.ledger_offset) for each in found} <= {
         ("audit_row", LEDGER, 4),
         ("audit_row", LEDGER, 12345),
     }
@@ -94,7 +94,7 @@ HIGH = level(5, {A: 12, B: 20})
 
 
 def group(low: LedgerLevel, high: LedgerLevel, **offsets: int) -> list[tuple]:
-    found = {TopicPartition("in", int(p[1:])): CommittedOffset(o) for p, o in offsets.items()}
+    found = {TopicPartition("in", int(p[1:])): o for p, o in offsets.items()}
     return [(each.case, each.at, each.offset) for each in of_group(found, "g", low, high)]
 
 
@@ -111,7 +111,7 @@ def test_the_group_lies_between_two_looks_at_the_ledger():
 def checkpoint(
     low: LedgerLevel, high: LedgerLevel, planned: int, committed: int | None, ends: dict
 ) -> list:
-    found = CheckpointNote("c/0001", "q", planned, committed, ends)
+    found = CheckpointState("c/0001", "q", planned, committed, ends)
     return [each.case for each in of_checkpoint(found, low, high)]
 
 
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_query():
     assert checkpoint(other, other, 0, None, {}) == []  # a fresh one that has done nothing yet
     moved = level(4, {A: 1, B: 2}, is_reset=True)
     assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
-    (unread,) = of_checkpoint(noted(None, "s3a://b/c"), LOW, LOW)
+    (unread,) = of_checkpoint(newest_checkpoint(None, "s3a://b/c"), LOW, LOW)
     assert (unread.case, unread.kind) == ("checkpoint_unread", FindingKind.GONE)
 
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_query():
 )
 def test_whose_the_newest_record_is(mine, newest, cases):
     state = mine and Coordinated("CompleteCommit", mine, 60_000)
-    last = replace(LOW.told, identity=newest)
+    last = replace(LOW.witness, identity=newest)
     assert [each.case for each in of_coordinator(state, LEDGER, last, last)] == cases
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eos.dedup.stamp_columns import StampPlace
+from eos.finding import FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.batch_headers import HEADER_BYTES
@@ -20,7 +21,7 @@ from eos.verify import dropped_records as module
 from eos.verify import proofs as proving
 from eos.verify.dead_letters import Letters
 from eos.verify.dropped_records import DropCheck, Log
-from eos.verify.findings import FindingKind, Findings, Witness
+from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
@@ -172,7 +173,7 @@ def test_what_was_dropped_is_proven_by_another_record():
 def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offset, words):
     made = judged({A: SENT}, FIRST, attempt(2, {A: (3, 6)}, verdicts, (producer,)))
     (finding,) = made.findings.kept[FindingKind.WRONG]
-    assert (finding.case, finding.offset, finding.attempt.ledger_offset) == ("unproven", offset, 2)
+    assert (finding.case, finding.offset, finding.witness.ledger_offset) == ("unproven", offset, 2)
     assert words in finding.message
     # Where the source is cut off, nobody knows.
     cut = judged({A: SENT}, attempt(2, {A: (3, 6)}, verdicts, (producer,)), is_cut=True)
@@ -185,7 +186,7 @@ def test_what_dedup_refused_was_read_and_proves_nothing():
     does a newer epoch fence that was refused itself."""
     made = judged({A: SENT}, FIRST, AGAIN, refused={A: [1]})
     (finding,) = made.findings.kept[FindingKind.WRONG]
-    assert (finding.offset, finding.attempt.ledger_offset) == (3, 2)
+    assert (finding.offset, finding.witness.ledger_offset) == (3, 2)
     assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.kept[
         FindingKind.WRONG
     ]
@@ -266,7 +267,7 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 
     letters = Letters(Log(), "p", "dead")
     receipts = [Receipt(topic, 0, 7, 10, 16, 1, 0) for topic in ("dead", "out")]
-    letters.see(CommittedAttempt(FIRST.told, "q", {}, None, receipts))
+    letters.see(CommittedAttempt(FIRST.witness, "q", {}, None, receipts))
     found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}
     assert found == {B: [5, 7, 7], TopicPartition("more", 0): [0]}
     assert asked == [(TopicPartition("dead", 0), 17)]

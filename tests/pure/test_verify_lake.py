@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from eos.finding import Witness
 from eos.kafka.api import Identity
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
-from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite, look, of_tables
-from eos.verify.findings import Witness
+from eos.verify.cross_checks import LedgerLevel
+from eos.verify.delta_tables import Sinks, TableWrite, look, of_tables
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
 
 
-def known(offset: int, at: int, kind: str = "attempt") -> LedgerMoment:
+def known(offset: int, at: int, kind: str = "attempt") -> LedgerLevel:
     told = Witness(offset, kind, 1, 1, Identity(1, offset))
-    return LedgerMoment(told, {"all": TableState("id", at)})
+    return LedgerLevel(told, "q", {}, False, {}, {"all": TableState("id", at)})
 
 
-def cases(
-    found: TableWrite | str, low: LedgerMoment, high: LedgerMoment | None = None
-) -> list[str]:
+def cases(found: TableWrite | str, low: LedgerLevel, high: LedgerLevel | None = None) -> list[str]:
     return [each.case for each in of_tables(SINKS, {"all": found}, low, high or low)]
 
 
@@ -42,7 +42,7 @@ def cases(
     ],
 )
 def test_two_versions_fit_an_attempt_and_one_any_other_record(
-    at: int, low: LedgerMoment, told: list[str]
+    at: int, low: LedgerLevel, told: list[str]
 ) -> None:
     assert cases(TableWrite("id", at), low) == told
 
@@ -55,7 +55,7 @@ def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
 def test_another_table_and_none() -> None:
     assert cases(TableWrite("other", 12), known(12, 8)) == ["delta_replaced"]
     assert cases("is gone", known(12, 8)) == ["delta_unreadable"]
-    unknown = LedgerMoment(known(12, 8).told, {})
+    unknown = replace(known(12, 8), tables={})
     assert cases(TableWrite("id", 99), unknown) == []  # declared, and not met by any run yet
 
 
@@ -85,7 +85,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
     identity = str(DeltaTable(there.path).metadata().id)
 
     def found() -> list[str]:
-        level = LedgerMoment(known(14, 12, "stop").told, {"all": TableState(identity, 12, 1)})
+        level = replace(known(14, 12, "stop"), tables={"all": TableState(identity, 12, 1)})
         return [each.case for each in of_tables(sinks, look(sinks), level, level)]
 
     assert found() == []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from eos.audit.history import Transaction
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.kafka.api import Identity, TopicPartition
 from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
@@ -92,11 +92,11 @@ def history(
 def made(
     found: Iterator[Transaction] | PageContent,
     pipeline: str = "orders_enriched",
-    asked: ClusterState | None = None,
+    cluster: ClusterState | None = None,
     since: str = "",
 ) -> str:
     gathered = found if isinstance(found, PageContent) else gather(found)
     at = (gathered.last_at or NOW) + timedelta(minutes=1)
     table = "/var/lib/eos/audit/transactions"
     subject = Subject(pipeline, f"eos.ledger.{pipeline}", table, "0.1.0", at, since)
-    return page(subject, gathered, asked)
+    return page(subject, gathered, cluster)

@@ -1,0 +1,96 @@
+"""What do group, checkpoint, coordinator and target leaders know of the position now?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from eos.checkpoint.files import Files
+from eos.checkpoint.offset_log import CheckpointState
+from eos.deadline import Backoff, Deadline
+from eos.errors import PromiseBrokenError
+from eos.finding import Finding
+from eos.inspect.cluster_view import ClusterView, OpenTransaction
+from eos.kafka.api import DescribedTransaction, TopicPartition
+from eos.ledger.record import Ends
+from eos.verify import cross_checks, delta_tables
+from eos.verify.cross_checks import LedgerLevel
+from eos.verify.delta_tables import Sinks, TableWrite
+from eos.verify.log_reader import TIMEOUT_MS
+from eos.verify.verification import Subject
+
+_MARKER_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PositionCopies:
+    """The copies of the ledger's position at one moment."""
+
+    cluster: ClusterView
+    group: Ends | None
+    checkpoint: CheckpointState | str
+    state: DescribedTransaction | None
+    open: list[OpenTransaction]
+    sinks: Sinks
+    tables: Mapping[str, TableWrite | str]
+
+    def compare(self, low: LedgerLevel, high: LedgerLevel) -> Iterator[tuple[str, list[Finding]]]:
+        """Yield each comparison's name and its findings."""
+        cluster, ledger = self.cluster, self.cluster.ledger_partition
+        yield "group offsets", list(cross_checks.of_group(self.group, cluster.group, low, high))
+        yield "checkpoint", list(cross_checks.of_checkpoint(self.checkpoint, low, high))
+        last = list(cross_checks.of_coordinator(self.state, ledger, low.witness, high.witness))
+        yield "transactional id", last
+        yield "no open transaction", list(cross_checks.of_open(self.open, cluster.transactional_id))
+        if self.tables:
+            found = list(delta_tables.of_tables(self.sinks, self.tables, low, high))
+            yield "Delta tables", found
+
+
+def look(
+    cluster: ClusterView,
+    subject: Subject,
+    sources: Collection[TopicPartition],
+    targets: Collection[TopicPartition],
+) -> PositionCopies:
+    return PositionCopies(
+        cluster,
+        cluster.group_offsets(sources, TIMEOUT_MS) if sources else {},
+        _checkpoint(subject.files, subject.names.checkpoints),
+        cluster.transaction(TIMEOUT_MS),
+        _open(cluster, [cluster.ledger_partition, *sorted(targets)]),
+        subject.lake,
+        delta_tables.look(subject.lake),
+    )
+
+
+def _open(cluster: ClusterView, partitions: list[TopicPartition]) -> list[OpenTransaction]:
+    """Return open transactions.
+
+    A transaction of the pipeline that its coordinator has ended may be open for a moment, until the
+    marker arrives. It counts only if it stays open.
+    """
+
+    def is_late(each: OpenTransaction) -> bool:
+        return cross_checks.is_late(each, cluster.transactional_id)
+
+    deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
+    found = cluster.open_transactions(cluster.producers(partitions))
+    late = {_place(each): each for each in found if is_late(each)}
+    while late and not deadline.has_passed:
+        backoff.sleep(deadline)
+        producers = cluster.producers({partition for partition, _ in late})
+        now = {_place(each) for each in cluster.open_transactions(producers)}
+        late = {place: each for place, each in late.items() if place in now}
+    return [*(each for each in found if not is_late(each)), *late.values()]
+
+
+def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
+    return each.partition, each.producer.transaction_start_offset
+
+
+def _checkpoint(files: Files | None, root: str) -> CheckpointState | str:
+    try:
+        return cross_checks.newest_checkpoint(files, root)
+    except PromiseBrokenError as error:
+        return error.message
