@@ -34,6 +34,8 @@ SHELLS = {
     "zsh": ["-f", "-c", ZSH, "zsh"],
     "fish": ["--no-config", "-c", FISH],
 }
+# Few machines have all of them; bash runs ./spark-submit.sh.
+PRESENT = ["bash", *(shell for shell in ("zsh", "fish") if shutil.which(shell))]
 
 
 @pytest.fixture
@@ -53,8 +55,6 @@ def project(tmp_path: Path) -> Path:
 
 
 def completed(shell: str, line: str, project: Path) -> set[str]:
-    if shutil.which(shell) is None:
-        pytest.skip(f"this machine has no {shell}")
     done = subprocess.run(
         [shell, *SHELLS[shell], line],
         cwd=project,
@@ -73,7 +73,7 @@ def completed(shell: str, line: str, project: Path) -> set[str]:
     return {word.strip() for word in done.stdout.splitlines()}
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", PRESENT)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
