@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
 from typing import NoReturn
 
 from eos.launch import startup_signals
 
 
-def main() -> None:
+def main() -> NoReturn:
+    """Run a verb. A project error prints two lines and sets the exit code: no stack trace."""
     is_run = sys.argv[1:2] == ["run"]
     if is_run:
         startup_signals.listen()  # until this process becomes the launcher
     else:
         startup_signals.listen_quietly()
+    if "_ARGCOMPLETE" in os.environ:
+        from eos.cli.completion import complete
 
-    from eos.cli.offline_verbs import (
-        direct,  # only now: the imports from here on take a while
-    )
+        complete()
 
-    call = direct(sys.argv[1:])
-    if call is not None:
-        startup_signals.usual()
-        ended(call)
-    from eos.cli.main import main as command_line
-
-    if not is_run:
-        startup_signals.usual()
-    command_line()
-
-
-def ended(call: Callable[[], int]) -> NoReturn:
-    """Run the verb and exit as the command line does: an error of this project is two lines and an
-    exit code."""
+    from eos.cli.main import command  # only now: the imports from here on take a while
     from eos.errors import EosError, report
 
+    call = command(sys.argv[1:])
+    if not is_run:
+        startup_signals.usual()
     try:
         sys.exit(call())
     except EosError as error:

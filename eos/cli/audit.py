@@ -11,7 +11,8 @@ from pathlib import Path
 from eos.audit.history import Transaction, findings, summary
 from eos.audit.reader import look
 from eos.audit.table import TransactionsTable
-from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
+from eos.cli.parser import Parser
+from eos.cli.pipeline_argument import audit_location, find_pipeline, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect.audit_live import ClusterState, live
@@ -23,19 +24,8 @@ from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
 
-_ABOUT = """\
-Show the outcomes of a pipeline's transactions from the audit table: the last transactions, the
-number of retries, fenced instances, and contradictions in the table. With --live, also query the
-cluster and compare it with the table, field by field.
 
-  eos audit orders --since "2 hours"
-  eos audit orders --live --json
-"""
-_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 no response."
-
-
-def audit(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     location = audit_location(profile)
@@ -58,11 +48,9 @@ def audit(words: Sequence[str]) -> int:
 
 def maintain(words: Sequence[str]) -> int:
     """Compact the whole audit table and delete files that no reader needs. Runs do this too."""
-    parser = argparse.ArgumentParser(prog="maintain", description=maintain.__doc__)
-    parser.add_argument(
-        "--profile", metavar="NAME|PATH", help="profile with the state root: conf/NAME.yaml"
-    )
-    profile = load_profile(parser.parse_args(words).profile, Path.cwd())
+    parser = Parser(prog="maintain", description=maintain.__doc__)
+    parser.add_profile("profile with the state root: conf/NAME.yaml")
+    profile = load_profile(parser.parse(words).profile, Path.cwd())
     table = TransactionsTable(audit_location(profile))
     pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
     for row in pipelines:
@@ -79,14 +67,3 @@ def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction
         with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
             view = ClusterView(wire, names.transactional_id, names.group, names.ledger)
             return live(view, found)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("audit", _ABOUT, _CODES)
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help='begin at a time, or this long ago ("2 hours"); default: the last 1,000 transactions',
-    )
-    parser.add_argument("--live", action="store_true", help="also query the cluster and compare it")
-    return parser

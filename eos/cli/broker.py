@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from eos import private_files
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
 from eos.local.embedded_kafka import ClusterStatus, EmbeddedKafka, status_of
-from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
-
-app = typer.Typer(
-    help="Start, stop and inspect the embedded Kafka broker.",
-    epilog="Example: eos broker start --nodes 3 --port 9092",
-    no_args_is_help=True,
-)
-
-_Profile = Annotated[
-    str | None, typer.Option("--profile", help="Profile whose state root has the broker's data.")
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+from eos.local.jars import BROKER_VERSION
 
 
-@app.command()
-def start(
-    profile: _Profile = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on.")] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(help=f"{' or '.join(BROKER_VERSIONS)}; existing data keeps its version."),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=9, help="Number of nodes; existing data keeps its number."),
-    ] = None,
-    as_json: _Json = False,
-) -> None:
-    """Start the broker and keep it running. Pipelines of this profile then use it.
-
-    With --nodes 3, topics have three replicas, and two must have a record to acknowledge it.
-    """
-    found = _profile(profile)
-    private_files.prepare_root(found.local_root, found.state.group)
-    kafka = EmbeddedKafka(_root(found), nodes=nodes, port=port, version=version)
-    kafka.start()
-    kafka.keep()
-    kafka.stop()  # releases it only: after keep() it continues to run
-    _print(status_of(kafka.root), as_json)
-
-
-@app.command()
-def stop(profile: _Profile = None, as_json: _Json = False) -> None:
-    """Stop the broker and keep its data. If pipelines use it, it stops after the last one."""
-    root = _root(_profile(profile))
-    EmbeddedKafka(root).end()
-    _print(status_of(root), as_json)
-
-
-@app.command()
-def status(profile: _Profile = None, as_json: _Json = False) -> None:
-    """Show the broker's addresses. Exit code 1: it is stopped, or a node is down."""
-    found = status_of(_root(_profile(profile)))
-    _print(found, as_json)
-    if not found.is_running:
-        raise typer.Exit(1)
+def run(options: argparse.Namespace) -> int:
+    profile = _profile(options.profile)
+    root = profile.local_root / "broker"
+    if options.broker_verb == "start":
+        private_files.prepare_root(profile.local_root, profile.state.group)
+        kafka = EmbeddedKafka(root, nodes=options.nodes, port=options.port, version=options.version)
+        kafka.start()
+        kafka.keep()
+        kafka.stop()  # releases it only: after keep() it continues to run
+    elif options.broker_verb == "stop":
+        EmbeddedKafka(root).end()
+    found = status_of(root)
+    _print(found, options.json)
+    return 1 if options.broker_verb == "status" and not found.is_running else 0
 
 
 def _profile(name: str | None) -> ProfileFile:
@@ -82,10 +41,6 @@ def _profile(name: str | None) -> ProfileFile:
             "local`",
         )
     return found
-
-
-def _root(profile: ProfileFile) -> Path:
-    return profile.local_root / "broker"
 
 
 def _print(found: ClusterStatus, as_json: bool) -> None:

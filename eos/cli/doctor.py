@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect.check import Check, lines
@@ -17,20 +18,8 @@ from eos.plan.plan import Plan, plan
 from eos.plan.security import kafka_settings, told_who
 from eos.printable import escaped
 
-_ABOUT = """\
-Check what runs need: versions, packages, Java, Spark, jars, folders and their free space, names,
-ports, and the cluster's features and settings. Each finding has a fix. Nothing is started or
-changed.
 
-  eos doctor                    for the profile `local`, or $EOS_PROFILE
-  eos doctor --profile prod
-  eos doctor orders --json      also check what this pipeline needs
-"""
-_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error."
-
-
-def doctor(words: Sequence[str]) -> int:
-    options = parser_of("doctor", _ABOUT, _CODES, is_needed=False).parse_args(words)
+def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline) if options.pipeline else None
     root = pipeline.project_root if pipeline else Path.cwd()
     profile = load_profile(options.profile, root)

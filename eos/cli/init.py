@@ -7,7 +7,7 @@ import json
 import keyword
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -16,15 +16,6 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.schema import File, schema_of
 from eos.errors import UsageError
 
-_ABOUT = """\
-Create a project folder with one pipeline, its tests, a profile and a CI file. The project passes
-`eos lint`, `eos test` and pytest unchanged, and runs on an embedded broker. NAME is the folder; its
-last part becomes the pipeline's name.
-
-  eos init shop
-  eos init ../projects/shop
-"""
-_CODES = "Exit codes: 0 created; 2 usage error, such as a folder that is not empty."
 _TEMPLATE = Path(__file__).parent / "template"
 _PLACEHOLDER = "my_pipeline"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -42,18 +33,8 @@ _FILES = {
 }
 
 
-def init(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="eos init",
-        description=_ABOUT,
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "name", metavar="NAME", help="folder to create; if it exists, it must be empty"
-    )
-    folder = Path(parser.parse_args(words).name)
+def run(options: argparse.Namespace) -> int:
+    folder = Path(options.name)
     name = _name_of(folder)
     _require_free(folder)
     _write(folder, files(name))

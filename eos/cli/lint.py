@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from eos import sql_text
 from eos.cli import markdown
+from eos.cli.pipeline_argument import file_of
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.load import load_parts, name_of, project_root, text_of
-from eos.config.problems import Location, Problem, suggestion
+from eos.config.problems import Location, Problem
 from eos.config.sink import KafkaSink
 from eos.config.source import Source
 from eos.config.valid_parts import Parts
@@ -22,10 +24,15 @@ from eos.plan.outputs import outputs
 from eos.plan.plan import decode
 from eos.plural import plural
 from eos.printable import escaped
+from eos.suggestion import suggestion
 from eos.transform import nondeterministic_calls
 from eos.transform.functions import load
 from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
+
+
+def run(options: argparse.Namespace) -> int:
+    return lint([file_of(word) for word in options.pipelines], as_json=options.json)
 
 
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,26 +11,6 @@ from eos.config.load import load_pipeline, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.errors import UsageError
 from eos.launch.options import project_of
-
-
-def parser_of(
-    verb: str, about: str, codes: str, *, is_needed: bool = True
-) -> argparse.ArgumentParser:
-    """Return a parser with the common arguments: the pipeline, its profile, and --json."""
-    parser = argparse.ArgumentParser(
-        prog=f"eos {verb}",
-        description=about,
-        epilog=codes,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    count = None if is_needed else "?"
-    named = "file, folder or name of the pipeline"
-    where = "profile to use: conf/NAME.yaml, or a path"
-    parser.add_argument("pipeline", metavar="PIPELINE", nargs=count, help=named)
-    parser.add_argument("--profile", metavar="NAME|PATH", help=where)
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    return parser
 
 
 def find_pipeline(word: str) -> PipelineFile:

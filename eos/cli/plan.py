@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, TransformError
@@ -30,24 +30,8 @@ if TYPE_CHECKING:
     from eos.plan.delta_sink import Table
     from eos.plan.lookup import LookupTable
 
-_ABOUT = """\
-Print the stages that a run executes, and for each output its guarantee and the mechanism that
-provides it. No server is queried. With --check, also check the cluster (topics, permissions,
-features, timeouts, replicas, and what the next run would stop at), the audit table, the schema
-registry and, on a local Spark, the steps, the joined tables and the Delta tables.
 
-  eos plan orders
-  eos plan orders --mermaid > orders.mmd
-  eos plan orders --check --profile prod
-"""
-_CODES = """\
-Exit codes: 0 no findings; 1 findings; 2 usage error, or a transform that can't be loaded; 5 no
-response.
-"""
-
-
-def plan_verb(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print on import
@@ -215,13 +199,3 @@ def _cluster(planned: Plan) -> Iterator[Check]:
         yield from found
         if not any(each.what == "features" and each.level == "finding" for each in found):
             yield from topics(wire, planned)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("plan", _ABOUT, _CODES)
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
-    shown.add_argument(
-        "--check", action="store_true", help="also check cluster, audit table and Spark"
-    )
-    return parser

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.inspect.explanation import explain
@@ -33,26 +33,13 @@ from eos.recover import (
 from eos.recover.apply import AppliedChange, act, propose
 from eos.recover.change import Verb
 
-_ABOUT = """\
-Explain the state of a pipeline: compare ledger, checkpoint, consumer group and source, and show
-what the next run would do. With a verb, show what it would change; with --yes, apply the change.
 
-  eos recover orders
-  eos recover orders --set-checkpoint-aside
-  eos recover orders --set-checkpoint-aside --yes --why "restored from a copy"
-"""
-_CODES = """\
-Exit codes: 0 a run would resume, or the change is applied; 1 findings, or a change that is not
-applied yet; 2 usage error, or refused; 4 needs an operator; 5 the pipeline runs, or no response.
-"""
-
-
-def recover(words: Sequence[str]) -> int:
-    parser = _parser()
-    options = parser.parse_args(words)
+def run(options: argparse.Namespace) -> int:
     verb = _verb(options)
     if verb is None and options.yes:
-        parser.error("--yes applies the change of a verb: add one, such as --set-checkpoint-aside")
+        options.parser.error(
+            "--yes applies the change of a verb: add one, such as --set-checkpoint-aside"
+        )
     command = command_of(options.pipeline, _repeated(options))
     with _readable(), _reached(options) as (planned, wire):
         if verb is None:
@@ -159,51 +146,3 @@ def _repeated(options: argparse.Namespace) -> list[str]:
     found = ["--profile", options.profile] if options.profile else []
     found += ["--take-over"] if options.take_over else []
     return found + (["--why", options.why] if options.why else [])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("recover", _ABOUT, _CODES)
-    parser.add_argument("--yes", action="store_true", help="apply the change")
-    parser.add_argument("--why", default="", metavar="TEXT", help="reason, stored in the ledger")
-    parser.add_argument(
-        "--take-over",
-        action="store_true",
-        help="proceed even if another instance may be running: that one is fenced and exits",
-    )
-    verbs = parser.add_argument_group("verbs, at most one").add_mutually_exclusive_group()
-    verbs.add_argument(
-        "--adopt-checkpoint",
-        nargs="?",
-        const="",
-        metavar="FOLDER",
-        help="resume where a checkpoint ends: the newest one, or FOLDER of plain Spark",
-    )
-    flags = {
-        "--from-group": "resume from the consumer group's offsets",
-        "--restore-group": "reset the group's offsets to those of the ledger",
-        "--accept-start": "resume without source records that were deleted, and note their offsets",
-        "--set-checkpoint-aside": "resume where the ledger ends, with a new checkpoint",
-        "--skip-foreign": "resume from the pipeline's own newest ledger record, skipping others",
-        "--accept-ledger": "resume from a ledger that replication copied",
-        "--accept-gap": "dedup: resume once without records of a producer that never arrived",
-        "--forget-producers": "dedup: resume without the state of producers",
-    }
-    for flag, does in flags.items():
-        verbs.add_argument(flag, action="store_true", help=does)
-    verbs.add_argument(
-        "--forget-topic",
-        action="append",
-        metavar="NAME",
-        help="drop the offsets of a topic that was deleted or recreated; may be repeated",
-    )
-    verbs.add_argument(
-        "--accept-table",
-        metavar="NAME",
-        help="resume with a Delta table as it is, and note what it lacks",
-    )
-    verbs.add_argument(
-        "--rewind-to",
-        metavar="OFFSET|TIME",
-        help="resume from an earlier ledger record: its offset, or the last one before a time",
-    )
-    return parser

@@ -8,10 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.literals import duration_ms, instant_ms
 from eos.config.load import load_profile
-from eos.config.problems import suggestion
 from eos.errors import UsageError
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
@@ -24,23 +23,10 @@ from eos.printable import escaped
 from eos.replay.pending_dead_letters import DeadLetterTopic
 from eos.replay.replayer import ReplayRequest, ReplayResult, put_back
 from eos.spark.dedup_columns import RULES
-
-_ABOUT = """\
-Put the dead letters of a pipeline back into their source partitions, with their original key,
-value, headers and timestamp. Each is put back once, even if a replay is killed and started again.
-With --dry-run, only count the waiting dead letters.
-
-  eos replay orders --dry-run
-  eos replay orders
-"""
-_CODES = """\
-Exit codes: 0 done, or nothing is waiting; 2 usage error, or refused; 3 fenced by another replay; 4
-needs an operator; 5 another replay runs, or no response.
-"""
+from eos.suggestion import suggestion
 
 
-def replay(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+def run(options: argparse.Namespace) -> int:
     since_ms = _since_ms(options.since)
     pipeline = find_pipeline(options.pipeline)
     has_stamps, rule = pipeline.producers is not None, options.rule
@@ -141,42 +127,3 @@ def _since_ms(text: str | None) -> int:
             f"--since {text!r} is neither a time nor a duration",
             hint='write `--since "2 hours"` or `--since 2026-11-21T10:00:00Z`',
         ) from error
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(
-            f"expected a number of dead letters, 1 or more, got {text!r}"
-        )
-    return int(text)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("replay", _ABOUT, _CODES)
-    parser.add_argument(
-        "--rule", metavar="R", help="only dead letters of this rule, or of `malformed`"
-    )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help="only those rejected since a time, or this long ago; older ones are skipped for good",
-    )
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=_count,
-        default=2**62,
-        help="at most this many; the next replay continues",
-    )
-    parser.add_argument(
-        "--now", action="store_true", help="write the current time instead of the original one"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="count the waiting dead letters, and change nothing"
-    )
-    parser.add_argument(
-        "--take-over",
-        action="store_true",
-        help="proceed even if another replay may be running: that one is fenced and exits",
-    )
-    return parser

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +13,7 @@ from tempfile import TemporaryDirectory
 import eos
 from eos.audit.reader import walk
 from eos.audit.table import TransactionsTable
-from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
+from eos.cli.pipeline_argument import audit_location, find_pipeline, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
@@ -29,18 +28,8 @@ from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
 from eos.report.units import time
 
-_ABOUT = """\
-Write one HTML page about a pipeline's transactions: whether exactly-once was kept according to the
-audit table, a timeline, records read and written, durations and lag. The page needs no network.
-`eos verify` proves more, because it reads the records themselves.
 
-  eos report orders
-"""
-_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 the audit table can't be read."
-
-
-def report(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     location = audit_location(profile)
@@ -115,19 +104,3 @@ def _write(output: Path, text: str) -> None:
             hint="give this user write access, free some disk space, or choose another path with "
             "`--output FILE`",
         ) from error
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("report", _ABOUT, _CODES)
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="path of the page (default: NAME.report.html)"
-    )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help='begin at a time, or this long ago ("2 hours"); default: the whole table',
-    )
-    parser.add_argument(
-        "--offline", action="store_true", help="don't query the cluster: no lag, no comparison"
-    )
-    return parser

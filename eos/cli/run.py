@@ -18,6 +18,15 @@ from eos.launch import startup_signals
 
 
 def run(words: Sequence[str]) -> NoReturn:
+    """Start a pipeline that is given by its name or its path."""
+    if words and not words[0].startswith("-") and not Path(words[0]).exists():
+        from eos.cli.pipeline_argument import file_of  # late: a path needs no settings
+
+        words = [str(file_of(words[0])), *words[1:]]
+    become(words)
+
+
+def become(words: Sequence[str]) -> NoReturn:
     """Replace this process by the parent of spark-submit, which gets all further signals.
 
     The exit code is that process's, too.

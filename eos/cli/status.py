@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
 from eos.inspect.status import PipelineStatus, look
@@ -25,24 +25,8 @@ from eos.plan.security import told_who
 from eos.printable import escaped
 from eos.startup.liveness import Liveness
 
-_ABOUT = """\
-Show whether a pipeline runs, its owner, its last committed micro-batch, open transactions, its lag,
-and what it waits for. Read-only: a stopped embedded broker is not started.
 
-Without a name, list all pipelines of the state root; the cluster is not queried.
-
-  eos status
-  eos status orders
-  eos status orders --json | jq .lag
-"""
-_CODES = """\
-Exit codes: 0 it runs, or ended cleanly; 1 it died, or a transaction hangs; 2 usage error; 5 no
-response.
-"""
-
-
-def status(words: Sequence[str]) -> int:
-    options = parser_of("status", _ABOUT, _CODES, is_needed=False).parse_args(words)
+def run(options: argparse.Namespace) -> int:
     if options.pipeline is None:
         return _list(options.profile, options.json)
     pipeline = find_pipeline(options.pipeline)

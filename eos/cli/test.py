@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.cli.pipeline_argument import file_of
 from eos.config.load import load_pipeline, load_profile, project_root
 from eos.config.secrets import require_hidden
 from eos.errors import EosError, UsageError
@@ -44,6 +46,11 @@ class Result:
     @property
     def is_passed(self) -> bool:
         return not self.error and all(each.is_passed for each in self.outcomes)
+
+
+def run(options: argparse.Namespace) -> int:
+    paths = [file_of(word) for word in options.pipelines]
+    return run_cases(paths, options.profile, as_json=options.json)
 
 
 def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool) -> int:

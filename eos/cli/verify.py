@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
-from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
@@ -39,31 +39,11 @@ from eos.verify.stamps import StampPlaces
 from eos.verify.verification import Subject
 from eos.verify.verify import Verification
 
-_ABOUT = """\
-Prove from outside that each record was written exactly once: read ledger, targets and source from
-Kafka's logs, and compare them with each other, the audit table, the group's offsets and Spark's
-checkpoint. Read-only; the pipeline may be running.
-
-  eos verify orders
-  eos verify orders --json
-"""
-_CODES = """\
-Exit codes: 0 no findings, and everything could be read; 1 findings, each with an example; 2 usage
-error; 4 a permission is missing; 5 no response.
-
-Examples:
-  eos verify orders                       records since the last verification
-  eos verify orders --from-start --json   all records that still exist
-  eos verify orders --dropped FILE        list each record that dedup dropped, with its proof
-  eos verify orders --allow-foreign       other producers write to the target topics
-"""
-
 _ALLOWED_MAX = 20
 _MORE = "more findings in earlier verifications"
 
 
-def verify(words: Sequence[str]) -> int:
-    options = _parser().parse_args(words)
+def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
@@ -273,29 +253,3 @@ class Shown:
 
     def moved(self, offsets: int) -> None:
         self._bar.update(self._task, advance=offsets)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("verify", _ABOUT, _CODES)
-    parser.add_argument(
-        "--from-start",
-        action="store_true",
-        help="check all records, not only those since the last verification",
-    )
-    parser.add_argument(
-        "--allow-foreign",
-        action="store_true",
-        help="report records of other producers in target topics, but not as findings",
-    )
-    parser.add_argument(
-        "--allow-out-of-reach",
-        action="store_true",
-        help="report records that retention, compaction or ACLs hide, but not as findings",
-    )
-    parser.add_argument(
-        "--dropped",
-        metavar="FILE",
-        type=Path,
-        help="write a JSON line for each record that dedup dropped, with its proof",
-    )
-    return parser

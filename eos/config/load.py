@@ -27,13 +27,13 @@ from eos.config.problems import (
     and_around,
     explain,
     refuse,
-    suggestion,
 )
 from eos.config.secrets import SECRETS, shown
 from eos.config.trigger import Ending, ending
 from eos.config.valid_parts import Given, Parts
 from eos.config.variables import Visibility, substitute, variables_of
 from eos.errors import UsageError
+from eos.suggestion import suggestion
 
 _FILE_BYTES_MAX = 1_048_576
 _VALUES_MAX = 10_000  # aliases can expand a small file without end

@@ -5,7 +5,6 @@ All problems of a file are reported at once.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from eos.config import base, dedup, model, rejected_records, security, transform
 from eos.errors import UsageError
+from eos.suggestion import suggestion
 
 Location = tuple[str | int, ...]
 
@@ -233,15 +233,6 @@ def _got(places: Places, location: Location) -> str:
     """Return `, got VALUE` as written in the file; empty for a mapping or list."""
     written = places.written(location)
     return f", got {written}" if written.startswith("`") else ""
-
-
-def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
-    """Return `; did you mean ...`, or else a list of all valid names."""
-    names = list(known)
-    close = difflib.get_close_matches(wrong.strip("`"), names, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean `{close[0]}`?"
-    return f"; known here: {', '.join(names)}" if or_all and names else ""
 
 
 def _keys(root: type[BaseModel], location: Location) -> list[str]:

@@ -40,7 +40,7 @@ be guaranteed (needs an operator), 5 transient failure (restart).
 
 # Options that replace the pipeline's trigger by one that ends on its own.
 ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "once"}
-_FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
+FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def parse(words: Sequence[str]) -> Options:
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
     for word in rest:
-        if word in _FLAGS:
+        if word in FLAGS:
             flags.add(word)
         elif word == "--profile" or word.startswith("--profile="):
             profile = word.partition("=")[2] or next(rest, "")
@@ -81,7 +81,7 @@ def parse(words: Sequence[str]) -> Options:
                 )
         else:
             spark.append(word)
-    require_known(spark, {*_FLAGS, "--profile"})
+    require_known(spark, {*FLAGS, "--profile"})
     return Options(
         _pipeline(words[0]),
         profile,

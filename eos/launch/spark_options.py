@@ -6,10 +6,10 @@ only in its log, after the embedded broker was started for the run.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from eos.errors import UsageError
+from eos.suggestion import suggestion
 
 _SWITCHES = "--help -h --load-spark-defaults --supervise --usage-error --verbose -v --version"
 _WITH_VALUE = """\
@@ -47,11 +47,9 @@ def _unknown(option: str, known: Sequence[str]) -> UsageError:
             f"unexpected argument `{option}`: a run has one pipeline, which is the first argument",
             hint="put quotes around a value that contains spaces",
         )
-    near = difflib.get_close_matches(option, known, n=1)
-    suggestion = f"; did you mean `{near[0]}`?" if near else ""
     return UsageError(
         "option_unknown",
-        f"unknown option `{option}`{suggestion}",
+        f"unknown option `{option}`{suggestion(option, known, or_all=False)}",
         hint="`eos run --help` lists the options, and spark-submit's options work as well; write a "
         "Spark setting as `--conf KEY=VALUE`",
     )

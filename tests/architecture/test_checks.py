@@ -17,7 +17,7 @@ ON_EXECUTORS = (
     "eos.kafka.client",
     "eos.ledger.receipt",
 )
-KEPT_OFF_EXECUTORS = ("yaml", "pydantic", "eos.config", "eos.plan", "eos.cli", "typer", "rich")
+KEPT_OFF_EXECUTORS = ("yaml", "pydantic", "eos.config", "eos.plan", "eos.cli", "argparse", "rich")
 
 
 @pytest.mark.parametrize(

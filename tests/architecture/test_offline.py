@@ -33,7 +33,7 @@ tests: [{name: nothing, input: [], output: []}]
 # One process for all of them: what one verb would load stays there for the next to be told of.
 PROGRAM = """
 import contextlib, io, sys
-from eos.cli.main import main
+from eos.__main__ import main
 for line in sys.stdin.read().splitlines():
     sys.argv = ["eos", *line.split()]
     said = io.StringIO()
@@ -61,7 +61,8 @@ SHIPPED = sorted(str(path.parent) for path in ROOT.glob("pipelines/*/pipeline.ya
 VERBS = (
     *("--help", "--version", "schema", "init shop", "lint pipelines/light"),
     *("plan light", "plan light --json", "plan light --mermaid"),
-    *(f"{verb} --help" for verb in ("init", "lint", "test", "plan", "doctor")),
+    *(f"{verb} --help" for verb in ("init", "lint", "test", "plan", "doctor", "verify", "recover")),
+    *("broker start --help", "completion bash"),
     *(f"{verb} {path}" for path in SHIPPED for verb in ("lint", "plan", "plan --mermaid")),
 )
 LOOKS = ("doctor", "doctor light")  # this machine decides on their exit code

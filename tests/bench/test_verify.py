@@ -39,7 +39,7 @@ NOTE = b"abcdefghijklmnopqrstuvwxyz0123456789" * 3  # 180 bytes in all
 # What `getrusage` says of a process includes its parent's memory from before exec.
 VERB = """
 import sys
-from eos.cli.verify import verify
+from support.verbs import verify
 code = verify(sys.argv[1:])
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0], file=sys.stderr)
 sys.exit(code)

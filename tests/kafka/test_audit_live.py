@@ -14,11 +14,12 @@ from support.coordinator_view import wait_ended
 from support.copy import Copy
 from support.errors import raises
 from support.recovered import Pipeline
+from support.verbs import audit
 
 from eos.audit.reader import look
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
-from eos.cli.audit import audit, maintain
+from eos.cli.audit import maintain
 from eos.deadline import Backoff
 from eos.errors import UsageError
 from eos.inspect.audit_live import live

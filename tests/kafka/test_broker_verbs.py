@@ -204,7 +204,7 @@ def check_replicas(bootstrap: str) -> None:
 def test_a_port_that_is_none_is_refused(project: Project, port: str) -> None:
     done = project.eos("start", "--port", port)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Invalid value for '--port'" in done.stderr
+    assert "argument --port: expected a number from 1 to 65535, got" in done.stderr
     assert not project.root.exists()
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.recovered import Pipeline
-
-from eos.cli.doctor import doctor
+from support.verbs import doctor
 
 
 def told(capsys: Any, code: int, *words: str) -> dict[str, dict[str, str]]:

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.recovered import WAIT_S, Pipeline, soon
+from support.verbs import status
 
 from eos.audit.projection import Projection
-from eos.cli.status import status
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
 from eos.ledger.record import LedgerRecord

@@ -20,8 +20,8 @@ from support.errors import raises
 from support.letters import Record
 from support.played import At
 from support.project import Project
+from support.verbs import replay
 
-from eos.cli.replay import replay
 from eos.errors import PromiseBrokenError, UsageError
 from eos.faults import CrashPlan
 from eos.local.embedded_kafka import EmbeddedKafka

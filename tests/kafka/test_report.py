@@ -14,9 +14,9 @@ from support.audited import projection_of, settled
 from support.errors import raises
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
+from support.verbs import report
 
 from eos.audit.rows import table
-from eos.cli.report import report
 from eos.errors import UsageError
 from eos.finding import Finding
 from eos.inspect import cluster_view

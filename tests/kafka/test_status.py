@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.recovered import Pipeline, soon
+from support.verbs import status
 from support.work import Work
 
-from eos.cli.status import status
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import stamped
 from eos.startup import ownership

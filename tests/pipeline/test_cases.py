@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.verbs import init
 
-from eos.cli.init import init
 from eos.config.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]

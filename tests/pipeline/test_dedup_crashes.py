@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import Project
+from support.verbs import verify
 from support.warm import KILLED
 
-from eos.cli.verify import verify
 from eos.dedup.buckets import STATES, read_states, write_states
 from eos.dedup.state_table import Generation, ProducersTable
 from eos.run.jobs import ONE_TASK_RECORDS_MAX

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from support.project import RUN_S_MAX, Project
+from support.verbs import audit
 
-from eos.cli.audit import audit
 from eos.launch.demo import Demo, LoadedRecords
 
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,9 @@ import pytest
 from deltalake import DeltaTable
 from support import outside
 from support.project import PROFILE, Project
+from support.verbs import verify
 from support.warm import Warm
 
-from eos.cli.verify import verify
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read

@@ -11,10 +11,8 @@ from typing import Any
 import yaml
 from support.documents import blocks
 from support.project import Project
+from support.verbs import init, replay, verify
 
-from eos.cli.init import init
-from eos.cli.replay import replay
-from eos.cli.verify import verify
 from eos.launch.demo import Demo, LoadedRecords
 from eos.testing.outside import read
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
+from support.verbs import replay
 
-from eos.cli.replay import replay
 from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
 from eos.errors import UsageError

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from support.documents import DOCUMENTS, ROOT, blocks
 
-from eos.cli.broker import app as broker
-from eos.cli.main import app
+from eos.cli.main import command_line
 from eos.launch import options
 
-VERBS, BROKER = typer.main.get_command(app).commands, typer.main.get_command(broker)
+EOS = command_line()
 # Names that stand for a reader's own.
 OTHERS = {"orders", "shop", "NAME"}
 # spark-submit's, as far as the documents name them.
@@ -26,27 +21,8 @@ OF_SPARK = {"--master", "--conf", "--jars", "--py-files", "--archives", "--deplo
 COMMAND = re.compile(r"(?:\w+=\S+ )*(?:eos|\./spark-submit\.sh) (.*)")
 
 
-class _ParsedError(Exception):
-    """A verb's words went through its parser, and the verb was not begun."""
-
-
 class RefusedError(Exception):
     """A verb does not take these words."""
-
-
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[argparse.ArgumentParser]:
-    """The parsers of argparse that words went through."""
-    parsers = list[argparse.ArgumentParser]()
-    really = argparse.ArgumentParser.parse_args
-
-    def parse(self: argparse.ArgumentParser, words: Sequence[str]) -> None:
-        parsers.append(self)
-        really(self, words)
-        raise _ParsedError
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
-    return parsers
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -64,30 +40,15 @@ def spoken() -> Iterator[str]:
         yield from re.findall(r"`(?:eos|\./spark-submit\.sh) ([^`\n]+)`", path.read_text())
 
 
-def parse(words: Sequence[str]) -> None:
+def parse(words: Sequence[str]) -> str:
+    """The verb whose parser took them; nothing for a run."""
     try:
-        _parse(*words)
-    except (Exception, SystemExit) as error:  # typer's have no public name in all its releases
+        if words[0] in EOS.verbs and words[0] != "run":
+            return EOS.parse(words).parser.prog
+        run(*(words[1:] if words[0] == "run" else words))
+    except (Exception, SystemExit) as error:
         raise RefusedError(f"{' '.join(words)}: {error!r}") from error
-
-
-def _parse(verb: str, *words: str) -> None:
-    if verb not in VERBS:
-        run(verb, *words)
-    elif verb == "run":
-        run(*words)
-    elif verb == "broker":
-        typed(BROKER, words)
-    elif is_handed_on(VERBS[verb]):
-        with suppress(_ParsedError):
-            VERBS[verb].main(list(words), prog_name="eos", standalone_mode=False)
-    else:
-        typed(VERBS[verb], words)
-
-
-def is_handed_on(command: Any) -> bool:
-    """Its words are read further down, by argparse."""
-    return bool(command.context_settings.get("ignore_unknown_options"))
+    return ""
 
 
 def run(named: str, *words: str) -> None:
@@ -100,24 +61,18 @@ def run(named: str, *words: str) -> None:
     assert {word for word in left if word.startswith("-")} <= OF_SPARK, left
 
 
-def typed(command: Any, words: Sequence[str]) -> None:
-    if hasattr(command, "commands"):  # a group
-        command, words = command.commands[words[0]], words[1:]
-    command.make_context(command.name, list(words))
-
-
-def test_commands_are_what_their_verbs_take(parsed: list[argparse.ArgumentParser]) -> None:
+def test_commands_are_what_their_verbs_take() -> None:
     found = list(commands())
+    verbs = set()
     assert len(found) > 10
     for name, command in found:
         try:
-            parse(shlex.split(command, comments=True))
+            verbs.add(parse(shlex.split(command, comments=True)))
         except RefusedError as error:
             pytest.fail(f"{name}: {error}")
-    assert {parser.prog for parser in parsed} >= {"eos plan", "eos replay", "eos report"}
+    assert verbs >= {"", "eos plan", "eos replay", "eos report", "eos broker start"}
 
 
-@pytest.mark.usefixtures("parsed")
 @pytest.mark.parametrize(
     "command",
     [
@@ -126,6 +81,8 @@ def test_commands_are_what_their_verbs_take(parsed: list[argparse.ArgumentParser
         "plan orders --mermaid --check",
         "lint --jsno pipelines/orders_enriched",
         "broker start --nodes many",
+        "broker restart",
+        "completion tcsh",
         "pipelines/quickstart/pipeline.yaml --profiel container",
         "run pipelines/nobodys/pipeline.yaml",
         "pipelines/quickstart/pipeline.yaml --once --available-now",
@@ -136,35 +93,32 @@ def test_what_a_verb_does_not_take_would_be_seen(command: str) -> None:
         parse(shlex.split(command))
 
 
-def test_sentences_name_verbs_and_options_that_are_there(
-    parsed: list[argparse.ArgumentParser],
-) -> None:
+def test_sentences_name_verbs_and_options_that_are_there() -> None:
     named = set[str]()
     for command in set(spoken()):
         verb, *words = re.sub(r"[\[\]]|\.\.\.", "", command).split()
         options_said = {word for word in words if word.startswith("--")}
-        if verb not in VERBS:
+        if verb not in EOS.verbs:
             assert verb.startswith("pipelines/") or verb in {"PIPELINE", "VERB"}, command
             options_there = set(re.findall(r"--[a-z-]+", options.HELP)) | OF_SPARK
         else:
             named.add(verb)
-            options_there = of(verb, parsed, words)
+            options_there = of(verb, words)
         assert options_said <= options_there, command
     assert {"run", "lint", "plan"} <= named
 
 
-def of(verb: str, parsed: list[argparse.ArgumentParser], words: Sequence[str]) -> set[str]:
+def of(verb: str, words: Sequence[str]) -> set[str]:
     """The options of a verb."""
-    command = VERBS[verb]
     if verb == "run":
         return set(re.findall(r"--[a-z-]+", options.HELP))
-    if verb == "broker":
-        command = BROKER.commands[words[0]] if words else BROKER
-    elif is_handed_on(command):
-        with suppress(_ParsedError, SystemExit):
-            command.main(["x"], prog_name="eos", standalone_mode=False)
-        return set(parsed[-1]._option_string_actions)
-    return {option for each in command.params for option in each.opts}
+    parser = EOS.verbs[verb]
+    return set(parser.verbs.get(words[0] if words else "", parser)._option_string_actions)
+
+
+def test_the_help_of_a_run_has_all_its_options() -> None:
+    listed = re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", options.HELP)
+    assert sorted(listed) == sorted({*options.FLAGS, "--profile", "--help"})
 
 
 def test_pipelines_and_programs_that_are_named_are_there() -> None:

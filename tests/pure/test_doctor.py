@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.verbs import doctor
 
-from eos.cli.doctor import doctor
 from eos.config.load import load_profile
 from eos.deadline import Deadline
 from eos.inspect import cluster_check, machine_check

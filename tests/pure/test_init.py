@@ -17,9 +17,10 @@ import yaml
 from support.documents import blocks
 from support.errors import raises
 from support.installed import closure, project_requirements
+from support.verbs import init
 
 from eos.cli import init as verb
-from eos.cli.init import files, init
+from eos.cli.init import files
 from eos.cli.lint import find
 from eos.config.schema import File, schema_of
 from eos.errors import UsageError

@@ -80,7 +80,7 @@ def ended(program: str, **environment: str) -> tuple[int, str]:
 @BOTH
 @pytest.mark.parametrize(
     ("module", "program"),
-    [("typer", BY_COMMAND.format(verb="run")), ("eos.launch.submit", AS_LAUNCHER)],
+    [("eos.cli.main", BY_COMMAND.format(verb="run")), ("eos.launch.submit", AS_LAUNCHER)],
 )
 def test_while_it_imports(module: str, program: str, number: signal.Signals) -> None:
     asked = AT_IMPORT.format(module=module, number=int(number))
@@ -88,7 +88,7 @@ def test_while_it_imports(module: str, program: str, number: signal.Signals) -> 
 
 
 def test_other_verbs_end_without_a_trace_while_they_import() -> None:
-    asked = AT_IMPORT.format(module="typer", number=int(signal.SIGINT))
+    asked = AT_IMPORT.format(module="eos.cli.status", number=int(signal.SIGINT))
     assert ended(asked + BY_COMMAND.format(verb="status")) == (130, "")
 
 

@@ -9,7 +9,7 @@ from support.errors import raises
 
 from eos.cli import run
 from eos.cli.lint import find, lint
-from eos.cli.main import app
+from eos.cli.main import command
 from eos.cli.pipeline_argument import file_of
 from eos.errors import UsageError
 
@@ -27,18 +27,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def code_of(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        app(words, prog_name="eos")
-    return int(ended.value.code or 0)
-
-
 @pytest.mark.usefixtures("project")
 def test_lint_and_test_take_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("lint", "one") == 0
+    assert command(["lint", "one"])() == 0
     assert "1 pipeline without problems" in capsys.readouterr().err
     for verb in ("lint", "test"):
-        assert code_of(verb, "wrong") == 1
+        assert command([verb, "wrong"])() == 1
         told = capsys.readouterr().out
         assert "pipelines/wrong/pipeline.yaml:5:18: expected a duration" in told
 
@@ -46,9 +40,9 @@ def test_lint_and_test_take_names(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("project")
 def test_run_takes_a_name_and_hands_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[list[str]] = []
-    monkeypatch.setattr(run, "run", handed.append)
+    monkeypatch.setattr(run, "become", handed.append)
     for words in (["one", "--once"], ["pipelines/orders"], ["--help"]):
-        assert code_of("run", *words) == 0
+        command(["run", *words])()
     assert handed == [
         ["pipelines/orders/pipeline.yaml", "--once"],
         ["pipelines/orders"],

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.verbs import plan as plan_verb
 
-from eos.cli.plan import plan_verb
 from eos.config.load import load_pipeline, load_profile
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import EXACTLY_ONCE, lines, mermaid, stages
@@ -130,8 +130,8 @@ def test_the_verb_prints_a_tree_a_chart_or_json_in_plain_ascii(project, capsys):
 def test_without_a_check_it_loads_neither_spark_nor_delta(project):
     code = (
         "import sys\n"
-        "from eos.cli.plan import plan_verb\n"
-        "plan_verb(['one'])\n"
+        "from eos.cli.main import command\n"
+        "command(['plan', 'one'])()\n"
         "heavy = {'pyspark', 'py4j', 'deltalake', 'pandas'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))"
     )

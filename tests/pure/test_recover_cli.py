@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.verbs import recover
 
-from eos.cli import main
 from eos.cli.pipeline_argument import find_pipeline
-from eos.cli.recover import recover
 from eos.errors import UsageError
 from eos.inspect.startup_stops import command_of
 
@@ -77,10 +76,9 @@ def test_what_can_not_be_meant_is_usage(words: list[str], capsys) -> None:
     assert capsys.readouterr().err.startswith("usage: eos recover ")
 
 
-def test_help_is_the_verbs_own(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("sys.argv", ["eos", "recover", "--help"])
+def test_help_is_the_verbs_own(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
-        main.main()
+        recover(["--help"])
     assert caught.value.code == 0
     told = capsys.readouterr().out
     for verb in ("--adopt-checkpoint", "--from-group", "--restore-group", "--forget-topic"):

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.verbs import plan as plan_verb
 
 from eos.cli import test
 from eos.cli.lint import lint
-from eos.cli.plan import plan_verb
 from eos.errors import UsageError
 from eos.run.pipeline import run
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from support.errors import raises
 from support.plans import plan
+from support.verbs import status
 
 from eos.audit import rows
 from eos.audit.table import TransactionsTable
-from eos.cli.status import status
 from eos.errors import UnavailableError, UsageError
 from eos.kafka.api import Identity
 from eos.ledger.record import Kind, LedgerRecord, Position

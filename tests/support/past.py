@@ -23,11 +23,11 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eos.cli.recover import recover
 from eos.errors import EosError
 from support import outside
 from support.processes import stands_still
 from support.project import PIPELINE, Project
+from support.verbs import recover
 from support.warm import Run
 
 RECORDS = 8  # of a partition, in one micro-batch: even shares, so that Spark's limit is met exactly

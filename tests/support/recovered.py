@@ -24,7 +24,6 @@ from confluent_kafka.admin import (
 
 from eos.checkpoint.files import LocalFiles
 from eos.checkpoint.offset_log import Checkpoint
-from eos.cli.recover import recover
 from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
 from eos.errors import EosError, report
@@ -45,6 +44,7 @@ from eos.transaction.micro_batch import MicroBatches
 from support import outside
 from support.coordinator_view import wait_ended
 from support.played import Told
+from support.verbs import recover
 from support.work import Work
 
 PIPELINE = """

@@ -19,7 +19,6 @@ import pyarrow as pa
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
-from eos.cli.verify import verify
 from eos.config.load import load_profile
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, report
@@ -36,6 +35,7 @@ from eos.startup.ownership import RunLock
 from eos.transaction.writer import Writer
 from support import outside
 from support.recovered import Folder, Pipeline, Running, Said, soon
+from support.verbs import verify
 from support.work import Work
 
 RECORD_BATCH = 5

@@ -1,0 +1,56 @@
+"""`eos completion`: which words complete a command in a shell?
+
+The shell runs `eos` for each TAB. argcomplete finds the argument that the cursor is at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from argcomplete import autocomplete
+from argcomplete.completers import BaseCompleter, FilesCompleter
+from argcomplete.shell_integration import shellcode
+
+from eos.cli.main import command_line
+from eos.launch.options import project_of
+from eos.local.jars import BROKER_VERSIONS
+
+_NAME = re.compile(r"""^name:\s*["']?([\w.-]+)""", re.MULTILINE)
+
+
+def run(options: argparse.Namespace) -> int:
+    print(shellcode(["eos"], shell=options.shell))
+    return 0
+
+
+def complete() -> None:
+    """Write the words for the command in the environment to the shell, and end the process."""
+    autocomplete(command_line(), always_complete_options=False, default_completer=Values())
+
+
+class Values(BaseCompleter):
+    """Values of arguments: names of this project, or else files."""
+
+    def __call__(
+        self, *, prefix: str, action: argparse.Action, **_context: object
+    ) -> Iterable[str]:
+        project = project_of(Path.cwd() / "pipeline.yaml")
+        names: Iterable[str] = ()
+        if action.dest in {"pipeline", "pipelines"}:
+            names = map(_name, project.glob("pipelines/*/pipeline.yaml"))
+        elif action.dest == "profile":
+            names = (path.stem for path in project.glob("conf/*.yaml"))
+        elif action.dest == "version":
+            names = BROKER_VERSIONS
+        found = sorted(name for name in names if name.startswith(prefix))
+        return found or FilesCompleter()(prefix)
+
+
+def _name(file: Path) -> str:
+    """Return a pipeline's name without parsing its file, which would delay each TAB."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    found = _NAME.search(text)
+    return found[1] if found else file.parent.name

@@ -1,0 +1,17 @@
+"""`eos schema`: which keys may a file have?"""
+
+from __future__ import annotations
+
+import argparse
+
+from eos.config.schema import File, schema_of
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.markdown:
+        from eos.config.reference import reference  # late: the schema does not need it
+
+        print(reference(), end="")
+    else:
+        print(schema_of(File(options.of)), end="")
+    return 0

@@ -1,0 +1,15 @@
+"""Which valid name is close to a misspelt one?"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
+    """Return `; did you mean ...`, or else a list of all valid names."""
+    names = list(known)
+    close = difflib.get_close_matches(wrong.strip("`"), names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean `{close[0]}`?"
+    return f"; known here: {', '.join(names)}" if or_all and names else ""
