@@ -58,10 +58,10 @@ class PartitionValidator:
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
         return self._known.by_bucket(buckets, is_as_read=buckets == self.kept.buckets)
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         return {"offset_first": self.offset_first, "offset_last": self.offset_last}
 
-    def judge(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
+    def validate(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
         """Return a verdict code for each row of a chunk. Rows must be in the partition's order.
 
         Raise RecordRefusedError for the first record whose verdict ends the run."""

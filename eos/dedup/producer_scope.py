@@ -23,25 +23,15 @@ import numpy.typing as npt
 
 from eos.dedup.number_ranges import NumberRanges
 from eos.producers.sequences import Flags, Ints
-from eos.producers.state import UNWRAPPED, VERDICTS, Verdict
+from eos.producers.state import UNWRAPPED, VERDICTS
 
 EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
 _SMALL = 1 << 16  # if all epochs are below this, each epoch is its own rank
-_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
-    VERDICTS.index(each)
-    for each in (
-        Verdict.APPENDED,
-        Verdict.DUPLICATE,
-        Verdict.LATE,
-        Verdict.GAP,
-        Verdict.FENCED,
-        Verdict.UNKNOWN_PRODUCER,
-    )
-)
+_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(len(VERDICTS))
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ScopeRules:
     """Rules of `scope: producer`. A record may be `window` above the lowest missing number."""
 
     window: int
@@ -144,7 +134,7 @@ class _Groups:
         return found
 
 
-def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
+def decide(stamps: Stamps, known: Epochs, rules: ScopeRules) -> ScopeVerdicts:
     """Return the verdict of each record and the states after them."""
     if not len(stamps.epoch):
         nothing = np.zeros(0, np.int64)
@@ -157,15 +147,15 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
     groups, of_known, group = grouped
     order = np.lexsort((stamps.offset, stamps.place, stamps.number, group))
     order = order[~fences.is_fenced[order]]
-    judged = _ScopeResult.of(stamps.number[order], group[order], groups, of_known, known, rules)
+    result = _ScopeResult.of(stamps.number[order], group[order], groups, of_known, known, rules)
     codes = np.full(len(order) + int(fences.is_fenced.sum()), _FENCED, np.int8)
-    codes[order] = judged.codes
-    epochs = judged.epochs(groups, fences)
+    codes[order] = result.codes
+    epochs = result.epochs(groups, fences)
     has_moved = np.zeros(int(groups.producer.max(initial=-1)) + 1, np.bool_)
-    has_moved[groups.producer[judged.has_moved]] = True
+    has_moved[groups.producer[result.has_moved]] = True
     has_moved[fences.raised] = True
     missing = np.zeros(len(codes), np.int64)
-    missing[order] = judged.missing
+    missing[order] = result.missing
     return ScopeVerdicts(codes, missing, epochs, np.flatnonzero(has_moved))
 
 
@@ -179,7 +169,7 @@ def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
     return values, ranks.astype(np.int64)
 
 
-def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
+def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
     """Return numbers that continue to grow where sequences wrap to 0."""
     count, circle = len(stamps.number), rules.sequences
     if not rules.wraps or not count:
@@ -213,39 +203,40 @@ class _Fences:
 
     @classmethod
     def of(
-        cls, stamps: Stamps, known: Epochs, rules: Spread, groups: _Groups, group: Ints
+        cls, stamps: Stamps, known: Epochs, rules: ScopeRules, groups: _Groups, group: Ints
     ) -> _Fences:
         """Return the fences. `group` is each record's place in `groups`, without any fence."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
         # A rejected record fences nothing. Else one corrupt stamp would fence all other records.
-        is_taken = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
-        believed = (groups.known >= 0) | (~groups.is_over & is_taken)
+        is_accepted = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
+        can_fence = (groups.known >= 0) | (~groups.is_over & is_accepted)
         owner = known.fence_owner
         producer = np.concatenate((known.producer[owner], stamps.producer))
         place = np.concatenate((known.fence_place, stamps.place))
         epochs = np.concatenate((known.epoch[owner], stamps.epoch))
         values, ranks = _ranked(epochs)
-        counts = np.concatenate((np.ones(len(owner), np.bool_), believed[group]))
-        says = np.where(counts, ranks + 1, 0)  # 0: fences nothing
+        counts = np.concatenate((np.ones(len(owner), np.bool_), can_fence[group]))
+        fence = np.where(counts, ranks + 1, 0)  # 0: fences nothing
         offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))
         order = np.lexsort((offset, place, producer))
         is_first = np.ones(len(order), np.bool_)
         is_first[1:] = (np.diff(producer[order]) != 0) | (np.diff(place[order]) != 0)
         lift = np.cumsum(is_first) * (len(values) + 2)
-        newest = np.maximum.accumulate(says[order] + lift) - lift
+        newest = np.maximum.accumulate(fence[order] + lift) - lift
         is_fenced = np.zeros(len(order), np.bool_)
         is_fenced[order] = ranks[order] + 1 < newest
         is_last = np.append(is_first[1:], True)
         last, first = order[is_last], order[is_first]
         top = newest[is_last]
-        tells = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)  # epoch 0 can't fence any epoch
-        is_raised = tells & ~((first < len(owner)) & (says[first] == top))
+        # Epoch 0 can't fence any epoch.
+        has_fence = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)
+        is_raised = has_fence & ~((first < len(owner)) & (fence[first] == top))
         return cls(
             is_fenced[len(owner) :],
-            producer[last[tells]],
-            place[last[tells]],
-            values[top[tells] - 1],
+            producer[last[has_fence]],
+            place[last[has_fence]],
+            values[top[has_fence] - 1],
             producer[last[is_raised]],
         )
 
@@ -269,7 +260,7 @@ class _ScopeResult:
         groups: _Groups,
         of_known: Ints,
         known: Epochs,
-        rules: Spread,
+        rules: ScopeRules,
     ) -> _ScopeResult:
         """Return the result for records that are ordered by group and number."""
         is_first = np.ones(len(numbers), np.bool_)
@@ -292,11 +283,11 @@ class _ScopeResult:
         missing = np.zeros(len(number), np.int64)
         missing[gaps] = lacks[is_gap]
         writes = (_APPENDED, _UNKNOWN, *([_GAP] if rules.accepts_gap else []))
-        is_taken = np.isin(codes, writes)
-        merged = runs.ordered_with(owner[is_taken], number[is_taken]).merged()
+        is_accepted = np.isin(codes, writes)
+        merged = runs.ordered_with(owner[is_accepted], number[is_accepted]).merged()
         has_gap, has_moved = np.zeros((2, len(base)), np.bool_)
         has_gap[owner[gaps]] = rules.accepts_gap
-        has_moved[owner[is_taken]] = True
+        has_moved[owner[is_accepted]] = True
         begin, base, merged = _settled(merged, begin, base, has_gap, rules)
         row = np.cumsum(is_first) - 1
         every = codes[row]
@@ -334,7 +325,7 @@ class _ScopeResult:
 
 
 def _begins(
-    owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: Spread
+    owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: ScopeRules
 ) -> tuple[Ints, Ints, Flags]:
     """Return `begin` and `base` of each group, and which numbers are the first of an unknown
     producer without being 0."""
@@ -351,7 +342,7 @@ def _begins(
 
 
 def _gaps(
-    runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: Spread
+    runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: ScopeRules
 ) -> tuple[Flags, Ints]:
     """Return which numbers at `base` or above are gaps, and the lowest missing one of each."""
     above = runs.chosen(runs.first >= base[runs.owner])
@@ -375,7 +366,7 @@ def _gaps(
 
 
 def _settled(
-    runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
+    runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: ScopeRules
 ) -> tuple[Ints, Ints, NumberRanges]:
     """Return `begin`, `base` and `runs` as stored: reduced to what the window needs."""
     top = base - 1

@@ -27,7 +27,7 @@ from eos.dedup import stamp_shards
 from eos.dedup.buckets import SPREAD_STATES, BucketManifest, bucket_of, distinct, read_states, shard
 from eos.dedup.partition_validator import stamped
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
-from eos.dedup.producer_scope import ScopeVerdicts, Spread, Stamps, decide
+from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
 from eos.dedup.producer_scope_states import ProducerNumbers, newest_ms
 from eos.dedup.record_errors import refusal
 from eos.dedup.record_position import unpacked
@@ -69,34 +69,34 @@ class ProducerScopeStage:
         """Validate packed stamps; yield no rows. Spark calls this with batches of `PACKED` rows.
 
         Rows must be ordered by shard, and one task must get all rows of a shard."""
-        yield from self._judged(stamp_shards.unpacked(batches, self.schema))
+        yield from self._validated(stamp_shards.unpacked(batches, self.schema))
 
     def at_once(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Validate all stamps of a micro-batch in one task, which keeps them in memory.
 
         Spark calls this without a shuffle, so the stamps are not packed: each row is one stamp.
         Yield no rows, because the verdicts are written to files."""
-        yield from self._judged(stamp_shards.sorted_by_shard(batches, self.schema))
+        yield from self._validated(stamp_shards.sorted_by_shard(batches, self.schema))
 
-    def _judged(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
+    def _validated(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
         try:
-            self.judge(parts)
+            self.validate(parts)
         except EosError as error:
             raise self.seal.crossing(error) from error
         yield from ()
 
-    def judge(self, parts: Iterable[stamp_shards.Part]) -> None:
-        leaving = StateSpool(self.pipeline, self.folder, self.work)
+    def validate(self, parts: Iterable[stamp_shards.Part]) -> None:
+        spool = StateSpool(self.pipeline, self.folder, self.work)
         # A shard is kept in memory until it is complete: a producer is validated as a whole.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
             kept = self.known.get(home, BucketManifest(_FIRST_BUCKETS))
-            judge = _ShardValidator(
+            validator = _ShardValidator(
                 self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms, self.topic
             )
-            judge.judge(rows)
-            leaving.leave(judge)
+            validator.validate(rows)
+            spool.write(validator)
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class _ShardValidator:
         order = order[self._stays[order]]
         return states.take(longs(order)), bucket[order]
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         return {"places": self._places}
 
     def load(self, buckets: set[int]) -> None:
@@ -176,7 +176,7 @@ class _ShardValidator:
         self.changed.add(bucket)
         return states.filter(array_of(is_young, pa.bool_()))
 
-    def judge(self, table: pa.Table) -> None:
+    def validate(self, table: pa.Table) -> None:
         """Validate all records of the shard, in any order.
 
         Raise RecordRefusedError for the first record whose verdict ends the run."""
@@ -195,8 +195,8 @@ class _ShardValidator:
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             first = int(wrong[np.lexsort((values_of(offset)[wrong], place[wrong]))[0]])
-            says = self._expected(rows, first, missing)
-            raise refusal(self.pipeline, rows, first, says, has_window=True)
+            details = self._expected(rows, first, missing)
+            raise refusal(self.pipeline, rows, first, details, has_window=True)
         self.account.add(rows, lambda at: self._missing(missing, at))
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
@@ -232,7 +232,7 @@ class _ShardValidator:
         stamps = Stamps(who, epoch, sequence, place, offset)
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
-        found = decide(stamps, known, Spread(self.policy.window, accepts_gap, rules.sequences))
+        found = decide(stamps, known, ScopeRules(self.policy.window, accepts_gap, rules.sequences))
         has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: not a producer here
         has_moved[found.moved] = True
         # A producer without a change keeps its state, including the time of its last change.

@@ -37,7 +37,7 @@ def refusal(
     `details` is a text about the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
-    offset, producer = rows.offset[at].as_py(), told(rows.producer[at].as_py())
+    offset, producer = rows.offset[at].as_py(), producer_text(rows.producer[at].as_py())
     epoch, sequence = _or_none(rows.epoch[at].as_py()), _or_none(rows.sequence[at].as_py())
     partition = named(tp)
     cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
@@ -91,7 +91,7 @@ def awaited(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int
     return int((last + 1) % policy.rules.sequences)
 
 
-def told(producer: bytes | None) -> str:
+def producer_text(producer: bytes | None) -> str:
     return _or_none(None if producer is None else producer.decode(errors="backslashreplace"))
 
 

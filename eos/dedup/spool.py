@@ -48,7 +48,7 @@ class ShardResult(Protocol):
 
     def load(self, buckets: set[int]) -> None: ...
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         """Return additional entries for the report."""
         ...
 
@@ -63,43 +63,43 @@ class StateSpool:
     folder: str
     work: str
 
-    def leave(self, judged: ShardResult) -> None:
+    def write(self, result: ShardResult) -> None:
         """Write the changed states, then the report that names them."""
-        kept, home, account = judged.kept, judged.home, judged.account
-        changed, buckets = judged.changed, kept.buckets
+        kept, home, account = result.kept, result.home, result.account
+        changed, buckets = result.changed, kept.buckets
         if changed:
-            untouched = sum(f.rows for b, f in kept.files.items() if b not in judged.read)
-            buckets = grown(buckets, judged.count + untouched)
+            untouched = sum(f.rows for b, f in kept.files.items() if b not in result.read)
+            buckets = grown(buckets, result.count + untouched)
         if buckets != kept.buckets:
-            judged.load(set(kept.files))
+            result.load(set(kept.files))
             changed = set(range(buckets))
         report = {
             "topic": home.topic,
             "partition": home.partition,
             "records": account.records,
-            **judged.says(),
+            **result.report(),
             "verdicts": dict(sorted(account.verdicts.items())),
-            "expired": judged.expired,
-            "told": account.told,
+            "expired": result.expired,
+            "told": account.spans,
             "gaps": account.gaps,
             "buckets": buckets,
             "changed": sorted(changed),
         }
         try:
-            report["files"] = self._written(judged, changed, buckets)
+            report["files"] = self._written(result, changed, buckets)
             report["notes"] = self._noted(account)
             self._reported(report)
         except OSError as error:
             files = "the states of producers"
             raise unwritten(self.pipeline, files, self.folder, error) from error
 
-    def _written(self, judged: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
+    def _written(self, result: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
         if not changed:
             return []
-        states, bucket = judged.by_bucket(buckets)
+        states, bucket = result.by_bucket(buckets)
         starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
-        inner, run = folder_of(judged.home), uuid.uuid4().hex
+        inner, run = folder_of(result.home), uuid.uuid4().hex
         private_files.make(Path(self.folder, inner))
         files = []
         for each in sorted(changed):

@@ -1,11 +1,11 @@
 """How are the producers' states of a pipeline stored in its Delta table `producers`?
 
-No other module of dedup imports Delta. The table is a series of generations. A generation is a
-Delta version plus a random token, which the version carries as an application transaction.
+No other module of dedup imports Delta. A version of the states is a Delta version plus a random
+token, which the Delta version carries as an application transaction.
 
-The ledger is the truth: its records name the generation for each position. The newest version has
-no meaning of its own, and a version that no ledger record names does not count. Each commit changes
-the newest version to exactly the files of the new generation. So it also removes the files of an
+The ledger is the truth: its records name the version for each position. The newest version has no
+meaning of its own, and a version that no ledger record names does not count. Each commit changes
+the files of the newest version to exactly those of the new one. So it also removes the files of an
 attempt that did not commit, and restores the files that a rewind needs.
 
 A commit is never merged with another process's commit. If another process committed first, this
@@ -34,7 +34,7 @@ from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
 
 _COMMIT_TRIES = 10
-# How long a generation stays readable after another one replaced it.
+# How long a version stays readable after another one replaced it.
 KEPT_HOURS = 1
 MAINTAINED_EVERY = 64  # versions, counted over all processes
 _SETTINGS = {
@@ -50,21 +50,21 @@ _SCHEMA = pa.schema(
 Files = Mapping[Home, BucketFile]
 
 
-class Generation(NamedTuple):
-    """Name of a generation in the ledger: `VERSION/RULES/TOKEN`.
+class StateVersion(NamedTuple):
+    """Name of a version of the states in the ledger: `DELTA_VERSION/RULES/TOKEN`.
 
     `rules` is a hash of the rules by which stamps were read and validated. The states are valid
     only under the same rules."""
 
-    version: int
+    delta_version: int
     rules: str
     token: int
 
     def __str__(self) -> str:
-        return f"{self.version}/{self.rules}/{self.token}"
+        return f"{self.delta_version}/{self.rules}/{self.token}"
 
     @classmethod
-    def of(cls, text: str) -> Generation:
+    def of(cls, text: str) -> StateVersion:
         version, rules, token = text.split("/")
         return cls(int(version), rules, int(token))
 
@@ -77,21 +77,21 @@ class ProducersTable:
         self._pipeline = pipeline
         self._is_due = False  # whether maintenance is due
 
-    def files(self, generation: Generation) -> Files:
-        """Return the files of a generation. Raise PromiseBrokenError if it no longer exists."""
+    def files(self, version: StateVersion) -> Files:
+        """Return the files of a version. Raise PromiseBrokenError if it no longer exists."""
         with self._wrapped_errors():
             try:
-                table = DeltaTable(self.location, version=generation.version)
+                table = DeltaTable(self.location, version=version.delta_version)
             except TableNotFoundError as error:
-                raise self._lost(generation, "the table does not exist") from error
+                raise self._lost(version, "the table does not exist") from error
             except DeltaError as error:
-                raise self._lost(generation, str(error).strip()[:300]) from error
-            if table.transaction_version(_APP) != generation.token:
-                raise self._lost(generation, "another attempt wrote that version")
+                raise self._lost(version, str(error).strip()[:300]) from error
+            if table.transaction_version(_APP) != version.token:
+                raise self._lost(version, "another attempt wrote that version")
             return _files(table)
 
-    def commit(self, files: Files, rules: str) -> Generation:
-        """Commit a new generation with exactly these files. They must be in the folder already."""
+    def commit(self, files: Files, rules: str) -> StateVersion:
+        """Commit a new version with exactly these files. They must be in the folder already."""
         require_room(self.location)
         with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
@@ -101,8 +101,8 @@ class ProducersTable:
                     _write(table, _changes(_files(table), files), token)
                 except CommitFailedError:
                     continue
-                found = Generation(table.version() + 1, rules, token)
-                self._is_due |= found.version % MAINTAINED_EVERY == 0
+                found = StateVersion(table.version() + 1, rules, token)
+                self._is_due |= found.delta_version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
             "producers_conflict",
@@ -158,10 +158,10 @@ class ProducersTable:
                 configuration=_SETTINGS,
             )
 
-    def _lost(self, generation: Generation, why: str) -> PromiseBrokenError:
+    def _lost(self, version: StateVersion, why: str) -> PromiseBrokenError:
         return PromiseBrokenError(
             "producers_lost",
-            f"{self._pipeline}: the ledger refers to version {generation.version} of the "
+            f"{self._pipeline}: the ledger refers to version {version.delta_version} of the "
             f"producers' states in {self.location}, which can't be read: {why}",
             hint="the folder was deleted, or the pipeline was moved here or rewound further back "
             f"than the {KEPT_HOURS} hour for which states are kept. Restore the folder, or run "

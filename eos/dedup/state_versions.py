@@ -1,26 +1,26 @@
 """Which producer states does an attempt begin with, and which does it leave?
 
 Tasks write state files and reports (`stage`). Before the transaction ends, this module commits the
-files as a generation of the `producers` table. The attempt's ledger record names the generation.
+files as a new version of the `producers` table. The attempt's ledger record names that version.
 So the ledger alone decides about states, as it does about records. If the driver dies:
 
-- before the Delta commit: no version names the new files. The ledger names the previous generation,
+- before the Delta commit: no version has the new files. The ledger names the previous version,
   and the next attempt begins with that one. `maintain` deletes the files later.
 - after the Delta commit, before EndTxn: no ledger record names the new version. The next attempt
-  begins with the previous generation, and its commit removes the files of this version.
-- during EndTxn: once the broker has decided, the ledger names the old or the new generation. The
+  begins with the previous version, and its commit removes the files of this version.
+- during EndTxn: once the broker has decided, the ledger names the old or the new version. The
   next attempt begins with that one.
 - after EndTxn: the ledger names the new version.
 
 A lost checkpoint changes nothing: Spark repeats from the ledger's position, which names its
-generation. A rewind names the generation of the ledger record that it goes back to.
+version. A rewind names the version of the ledger record that it goes back to.
 
 A replaced instance may still commit versions, but no ledger record names them, because it can't
 commit a transaction. If it removes files from the newest version, the next commit restores them.
 Removed files are deleted after an hour at the earliest. Reports of a failed attempt are never read,
 because each attempt has its own folder.
 
-A micro-batch without dedup names no generation, so states are never older than the position. If
+A micro-batch without dedup names no version, so states are never older than the position. If
 dedup is enabled again later, all producers are unknown.
 """
 
@@ -32,7 +32,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,8 +44,8 @@ from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.policy import Policy
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stage import DedupStage
-from eos.dedup.state_table import KEPT_HOURS, Files, Generation, ProducersTable
-from eos.dedup.summary import GAPS_TOLD_MAX
+from eos.dedup.state_table import KEPT_HOURS, Files, ProducersTable, StateVersion
+from eos.dedup.summary import GAPS_LISTED_MAX
 from eos.dedup.verdict_lookup import VerdictLookup, first_of
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import TopicPartition
@@ -64,10 +64,10 @@ class Dead(NamedTuple):
 
 
 class VersionRecord(NamedTuple):
-    """Dedup's part of a ledger record: the generation, and the summary `told`."""
+    """Dedup's part of a ledger record: the version of the states, and a summary of the verdicts."""
 
-    generation: str
-    told: Mapping[str, Any]
+    version: str
+    summary: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -82,28 +82,28 @@ class StateVersions:
     policy: Policy
     reading: tuple[str, ...]
     topic: str = ""  # the only source topic; empty: each row names its topic
-    _files: tuple[str, Files] = field(default=("", {}), init=False)  # a generation and its files
-    _mine: Path | None = field(default=None, init=False)  # folder of our last attempt
+    _files: tuple[str, Files] = field(default=("", {}), init=False)  # a version and its files
+    _work: Path | None = field(default=None, init=False)  # folder of our last attempt
 
     @property
     def rules(self) -> str:
         """Return a hash of all settings that give a state its meaning."""
-        says = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
-        return hashlib.sha256(repr(says).encode()).hexdigest()[:12]
+        settings = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
+        return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
 
-    def require(self, generation: str) -> None:
-        """Raise an EosError if no attempt can begin with this generation."""
-        self._known(generation)
+    def require(self, version: str) -> None:
+        """Raise an EosError if no attempt can begin with this version."""
+        self._known(version)
 
-    def begun(self, generation: str, *, accepts_gap: bool = False) -> StateAttempt:
-        """Return an attempt that begins with this generation; if "", all producers are unknown."""
-        known = self._known(generation)
-        mine = self._work()
+    def begin(self, version: str, *, accepts_gap: bool = False) -> StateAttempt:
+        """Begin an attempt with this version of the states. With "", all producers are unknown."""
+        known = self._known(version)
+        work = self._new_work()
         stage = ProducerScopeStage if self.policy.window else DedupStage
         made = stage(
             pipeline=self.pipeline,
             folder=str(self.table.location),
-            work=str(mine),
+            work=str(work),
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
             known=by_home(known),
             now_ms=int(time.time() * 1000),
@@ -116,7 +116,7 @@ class StateVersions:
         newest version is the one that the ledger names."""
         self.table.maintain()
 
-    def _work(self) -> Path:
+    def _new_work(self) -> Path:
         """Return a new folder for the reports of one attempt.
 
         Delete the folder of our previous attempt, and all folders older than `KEPT_HOURS`, which
@@ -128,10 +128,10 @@ class StateVersions:
             private_files.make(every)
             for each in every.iterdir():
                 with suppress(FileNotFoundError):  # another instance deleted it first
-                    if each == self._mine or each.stat().st_mtime < past:
+                    if each == self._work or each.stat().st_mtime < past:
                         shutil.rmtree(each, ignore_errors=True)
-            self._mine = every / uuid.uuid4().hex
-            private_files.make(self._mine)
+            self._work = every / uuid.uuid4().hex
+            private_files.make(self._work)
         except OSError as error:
             reason = error.strerror or error
             raise UnavailableError(
@@ -140,19 +140,19 @@ class StateVersions:
                 hint="is there free space, and may this user write to the state root?",
                 path=str(every),
             ) from error
-        return self._mine
+        return self._work
 
-    def _known(self, generation: str) -> Files:
-        if not generation:
+    def _known(self, version: str) -> Files:
+        if not version:
             return {}
-        if self._files[0] != generation:
-            meant = Generation.of(generation)
-            self._require_same_rules(meant)
-            self._files = generation, self.table.files(meant)
+        if self._files[0] != version:
+            named = StateVersion.of(version)
+            self._require_same_rules(named)
+            self._files = version, self.table.files(named)
         return self._files[1]
 
-    def _require_same_rules(self, generation: Generation) -> None:
-        before, now = generation.rules, self.rules
+    def _require_same_rules(self, version: StateVersion) -> None:
+        before, now = version.rules, self.rules
         if before != now:
             raise PromiseBrokenError(
                 "producers_changed",
@@ -165,10 +165,10 @@ class StateVersions:
                 pipeline=self.pipeline,
             )
 
-    def commit(self, files: Files, told: Mapping[str, Any]) -> VersionRecord:
-        generation = str(self.table.commit(files, self.rules))
-        self._files = generation, files
-        return VersionRecord(generation, told)
+    def commit(self, files: Files, summary: Mapping[str, Any]) -> VersionRecord:
+        version = str(self.table.commit(files, self.rules))
+        self._files = version, files
+        return VersionRecord(version, summary)
 
 
 @dataclass(slots=True)
@@ -179,12 +179,16 @@ class StateAttempt:
     known: Files
     stage: DedupStage | ProducerScopeStage
 
-    def missing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions without a report.
+    def validated(self) -> Counter[TopicPartition]:
+        """Return how many records the tasks have validated, by source partition.
 
-        They had no records, or Spark pruned their rows because no sink reads them. The caller must
-        validate them, because the producers' states must include the pruned records."""
-        return sorted(set(partitions) - self.reports().keys())
+        A partition is missing if it has no records, or if Spark pruned its rows because no sink
+        reads them. The caller must validate those, since the states must include them."""
+        counts: Counter[TopicPartition] = Counter()
+        for tp, report in self.reports().items():
+            for topic, partition, count in report.get("places", [(*tp, report["records"])]):
+                counts[TopicPartition(topic, partition)] += count
+        return counts
 
     def reports(self) -> dict[TopicPartition, Mapping[str, Any]]:
         found: dict[TopicPartition, Mapping[str, Any]] = {}
@@ -227,21 +231,16 @@ class StateAttempt:
 
     def lookup(self) -> VerdictLookup:
         """Return the verdicts of `scope: producer`, for tasks that read the records afterwards."""
-        counts: Counter[TopicPartition] = Counter()
-        reports = self.reports().values()
-        for report in reports:
-            for topic, partition, count in report["places"]:
-                counts[TopicPartition(topic, partition)] += count
-        files = tuple(report["notes"] for report in reports if report["notes"])
-        return VerdictLookup(self.owner.pipeline, files, counts, self.owner.topic)
+        files = tuple(each["notes"] for each in self.reports().values() if each["notes"])
+        return VerdictLookup(self.owner.pipeline, files, self.validated(), self.owner.topic)
 
-    def trusting(self) -> OptimisticPass:
+    def optimistic_pass(self) -> OptimisticPass:
         """Return the function for a job whose rows pass first and are validated after the write."""
         return OptimisticPass(self.owner.pipeline, self.stage.work, self.owner.topic)
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of records with each verdict."""
-        found: Mapping[str, int] = told(self.reports())["verdicts"]
+        found: Mapping[str, int] = summary_of(self.reports())["verdicts"]
         return found
 
     def dead(self) -> list[Dead]:
@@ -256,7 +255,7 @@ class StateAttempt:
         return found
 
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
-        """Commit the states after this attempt as a generation. No ledger record names it yet."""
+        """Commit the states after this attempt as a version. No ledger record names it yet."""
         reports = self.reports()
         kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
         files: dict[Home, BucketFile] = {}
@@ -266,8 +265,8 @@ class StateAttempt:
                 files[Home(*tp, after.buckets, bucket)] = file
         reached("producers:before")
         states = sum(file.rows for file in files.values())
-        says = told(reports, self.stage.policy.dead)
-        done = self.owner.commit(files, {**says, "states": states})
+        summary = summary_of(reports, self.stage.policy.dead)
+        done = self.owner.commit(files, {**summary, "states": states})
         reached("producers:after")
         return done
 
@@ -282,7 +281,7 @@ def by_home(files: Files) -> Mapping[TopicPartition, BucketManifest]:
     return {tp: BucketManifest(buckets[tp], each) for tp, each in found.items()}
 
 
-def told(
+def summary_of(
     reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
 ) -> Mapping[str, Any]:
     """Return the summary for the ledger record.
@@ -301,13 +300,13 @@ def told(
         "verdicts": verdicts,
         "dead_letters": {name: count for name, count in verdicts.items() if name in dead},
         "expired": sum(report["expired"] for report in reports.values()),
-        "producers": producers[:PRODUCERS_TOLD_MAX],
-        "producers_more": max(0, len(producers) - PRODUCERS_TOLD_MAX),
-        **({"gaps": gaps[:GAPS_TOLD_MAX]} if gaps else {}),
+        "producers": producers[:PRODUCERS_LISTED_MAX],
+        "producers_more": max(0, len(producers) - PRODUCERS_LISTED_MAX),
+        **({"gaps": gaps[:GAPS_LISTED_MAX]} if gaps else {}),
     }
 
 
-PRODUCERS_TOLD_MAX = 100  # producers in one ledger record, those with the most records first
+PRODUCERS_LISTED_MAX = 100  # producers in one ledger record, those with the most records first
 
 
 def _after(kept: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:

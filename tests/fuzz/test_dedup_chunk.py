@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Row, Sent, generations, judged, policy
+from support.deduped import Row, Sent, policy, verdicts_of, versions_in
 from support.examples import examples
 from support.upstream import CIRCLE, stories
 
@@ -138,19 +138,19 @@ def noticed(*given):
 
 def left(batches, wanted):
     """Of each micro-batch: the verdicts, what was reported, and the states in each bucket."""
-    told, generation = [], ""
+    told, version = [], ""
     with tempfile.TemporaryDirectory() as folder:
-        made = generations(Path(folder), wanted)
+        made = versions_in(Path(folder), wanted)
         for number, rows in enumerate(batches):
-            opened = made.begun(generation)
+            opened = made.begin(version)
             opened.stage = replace(opened.stage, now_ms=number)
-            verdicts = judged(opened, rows)
+            verdicts = verdicts_of(opened, rows)
             reports = {
                 tp: {name: report[name] for name in report.keys() - {"files", "notes"}}
                 for tp, report in opened.reports().items()
             }
-            generation = opened.commit().generation
-            files = made.begun(generation).known
+            version = opened.commit().version
+            files = made.begin(version).known
             states = {home: states_of(Path(opened.stage.folder), files[home]) for home in files}
             told.append((verdicts, reports, states))
     return told

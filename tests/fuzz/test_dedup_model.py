@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Oracle, Row, generations, judged, policy
+from support.deduped import Oracle, Row, policy, verdicts_of, versions_in
 from support.examples import examples
 from support.spread import SpreadOracle
 from support.upstream import CIRCLE, stories
@@ -48,11 +48,11 @@ def _as_remembered(data, sent, wanted_policy, remembers):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        made = generations(Path(folder), wanted_policy)
-        # By position: how far the ledger was, the generation that it named, what the oracle knew.
+        made = versions_in(Path(folder), wanted_policy)
+        # By position: how far the ledger was, the version that it named, what the oracle knew.
         past = [((0,) * PARTITIONS, "", remembers)]
         for _ in range(40):
-            at, generation, oracle = past[-1]
+            at, version, oracle = past[-1]
             if all(place == len(log) for place, log in zip(at, logs, strict=True)):
                 break
             until = tuple(
@@ -66,19 +66,19 @@ def _as_remembered(data, sent, wanted_policy, remembers):
                 del past[data.draw(st.integers(1, len(past))) :]
                 continue
             if data.draw(st.booleans()):  # another process
-                made = generations(Path(folder), wanted_policy)
-            opened = made.begun(generation)
+                made = versions_in(Path(folder), wanted_policy)
+            opened = made.begin(version)
             expected = oracle.copy()
             wanted = expected.verdicts(part)
-            assert judged(opened, part) == wanted
+            assert verdicts_of(opened, part) == wanted
             for verdict in set(wanted.values()):
                 event(verdict)
             if fate != "job":
                 done = opened.commit()
                 if fate == "commit":
-                    assert sum(done.told["verdicts"].values()) == len(part)
-                    for _, partition, *_, awaited, _, offset in done.told.get("gaps", ()):
+                    assert sum(done.summary["verdicts"].values()) == len(part)
+                    for _, partition, *_, awaited, _, offset in done.summary.get("gaps", ()):
                         event("a gap is told")
                         assert wanted[partition, offset] == "gap"
                         assert expected.awaited[partition, offset] == awaited
-                    past.append((until, done.generation, expected))
+                    past.append((until, done.version, expected))

@@ -22,7 +22,7 @@ from support.warm import KILLED
 
 from eos.cli.verify import verify
 from eos.dedup.buckets import STATES, read_states, write_states
-from eos.dedup.state_table import Generation, ProducersTable
+from eos.dedup.state_table import ProducersTable, StateVersion
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
@@ -59,12 +59,12 @@ def send(project: Project, epoch: int, first: int, last: int) -> None:
 
 
 def states(project: Project) -> dict[str, tuple[int, int]]:
-    """Epoch and last number of each producer, in the generation that the ledger names."""
+    """Epoch and last number of each producer, in the version that the ledger names."""
     rows = outside.read(project.broker.bootstrap, project.ledger)
-    generation = Generation.of(json.loads(rows[-1].value or b"")["producers"])
+    version = StateVersion.of(json.loads(rows[-1].value or b"")["producers"])
     (folder,) = (project.folder / "state" / "dedup").iterdir()
     found = {}
-    for file in ProducersTable(Path(folder), project.name).files(generation).values():
+    for file in ProducersTable(Path(folder), project.name).files(version).values():
         for row in read_states(str(folder / file.path), file).to_pylist():
             found[row["producer"].decode()] = row["epoch"], row["last"][-1]
     return found

@@ -25,7 +25,7 @@ from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
 from eos.seal import crossed
 from eos.spark import fused_dedup
-from eos.spark.dedup_columns import in_one_pass, judging, taken
+from eos.spark.dedup_columns import accepted, in_one_pass, validating
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.steps import encodable, mapped
 from eos.spark.tasks import EncodeTask
@@ -101,11 +101,11 @@ def encoded(out: Any, made: Plan) -> list[tuple[Any, ...]]:
 def opened(folder: Path, dedup: StampRules, topics: str = ONE) -> StateAttempt:
     table = ProducersTable(folder / "producers", "orders")
     topic = "a" if topics == ONE else ""
-    return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begun("")
+    return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begin("")
 
 
 def told(begun: StateAttempt) -> dict[str, Any]:
-    said = dict(begun.commit().told)
+    said = dict(begun.commit().summary)
     assert said["verdicts"]["duplicate"] > 10
     return said
 
@@ -128,7 +128,7 @@ def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedu
     assert isinstance(found, FusedDedup)
     in_one = encoded(found, made)
     long = opened(tmp_path / "long", dedup, topics)
-    assert in_one == encoded(encodable(made, taken(frame, dedup, long.stage)), made)
+    assert in_one == encoded(encodable(made, accepted(frame, dedup, long.stage)), made)
     said = told(short)
     assert said == told(long)
     dropped = said["verdicts"]["duplicate"]
@@ -140,10 +140,10 @@ def test_what_was_judged_before_is_looked_up(spark, tmp_path):
     dedup = replace(DEDUP, policy=policy(window=99, dead=("unstamped",)))
     made, frame = planned(tmp_path, "topic: out"), rows(spark)
     begun = opened(tmp_path, dedup)
-    assert judging(frame, dedup, begun.stage, 0).collect() == []
+    assert validating(frame, dedup, begun.stage, 0).collect() == []
     lookup = begun.lookup()
     found = encoded(in_one_pass(made, dedup, lookup, frame), made)
-    assert found == encoded(encodable(made, taken(frame, dedup, lookup)), made)
+    assert found == encoded(encodable(made, accepted(frame, dedup, lookup)), made)
     verdicts = told(begun)["verdicts"]
     assert verdicts["unstamped"] > 20
     assert sum(row[4] for row in found) == 400 - verdicts["duplicate"] - verdicts["unstamped"]
@@ -159,7 +159,7 @@ def test_stamps_in_headers_that_go_out_are_not_made_twice(spark, tmp_path):
 def test_rows_leave_the_jvm_once(spark, tmp_path):
     made, frame = planned(tmp_path, "topic: out"), rows(spark)
     begun = opened(tmp_path, DEDUP)
-    ways = in_one_pass(made, DEDUP, begun.stage, frame), taken(frame, DEDUP, begun.stage)
+    ways = in_one_pass(made, DEDUP, begun.stage, frame), accepted(frame, DEDUP, begun.stage)
     for out, passes in zip(ways, (1, 2), strict=True):
         rest = out if isinstance(out, FusedDedup) else encodable(made, out)
         job = mapped(rest, lambda parts: parts, SPARK_SCHEMA)
@@ -217,7 +217,7 @@ def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
         monkeypatch.setattr(fused_dedup, "HELD_BYTES_MAX", bytes_max)
         seen: list[int] = []
         begun = opened(tmp_path / str(waiting), DEDUP)
-        judging = fused_dedup.HeaderValidation(begun.stage, (), ())
-        for given, _ in enumerate(judging.kept(batches())):
+        validation = fused_dedup.HeaderValidation(begun.stage, (), ())
+        for given, _ in enumerate(validation.accepted(batches())):
             assert len(seen) - given <= waiting
         assert given == 59

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import generations, policy
+from support.deduped import policy, versions_in
 from support.errors import raises
 from support.local_spark import local_spark
 
@@ -16,7 +16,7 @@ from eos.dedup.header_stamps import numbers
 from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.dedup.verdict_lookup import VerdictLookup
 from eos.kafka.api import TopicPartition
-from eos.spark.dedup_columns import counted, judging, require_counted
+from eos.spark.dedup_columns import counted, require_counted, validating
 
 pytestmark = pytest.mark.spark
 
@@ -155,9 +155,9 @@ def test_however_many_tasks_judge_they_say_the_same(spark, tmp_path):
     frame = frame.selectExpr("topic", "partition", "offset", typed)
     said = []
     for tasks in (0, 1, 3):
-        opened = generations(tmp_path / str(tasks), policy(window=9)).begun("")
-        assert judging(frame, DEDUP, opened.stage, tasks).collect() == []
-        said.append((opened.lookup().counts, opened.commit().told))
+        opened = versions_in(tmp_path / str(tasks), policy(window=9)).begin("")
+        assert validating(frame, DEDUP, opened.stage, tasks).collect() == []
+        said.append((opened.lookup().counts, opened.commit().summary))
     assert all(each == said[0] for each in said)
     counts, told = said[0]
     assert counts == {TopicPartition(topic, n): 150 for topic in ("a", "b") for n in (0, 3)}

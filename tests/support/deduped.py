@@ -54,18 +54,20 @@ def policy(
     return Policy(rules, forget_ms, frozenset(refused), frozenset(dead), window)
 
 
-def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
+def versions_in(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
     table = ProducersTable(folder / "producers", "p")
     return StateVersions("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
 
 
-def judged(opened: StateAttempt, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
+def verdicts_of(
+    opened: StateAttempt, rows: Sequence[Row], batch: int = 3
+) -> dict[tuple[int, int], str]:
     """The verdict of each (partition, offset). Each partition is a task's, as Spark has it; and
     where producers are spread over partitions, their stamps came by shard before."""
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
     if isinstance(stage, ProducerScopeStage):
-        stage.judge(unpacked(by_shard(rows, stage, batch), stage.schema))
+        stage.validate(unpacked(by_shard(rows, stage, batch), stage.schema))
         stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
         own = [row for row in rows if row.sent.partition == partition]
@@ -119,15 +121,15 @@ class Deduped:
     is not proven to have been there before and is not next ends the run."""
 
     def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
-        self._generations = generations(folder, policy(OPTIONS, window=window))
+        self._versions = versions_in(folder, policy(OPTIONS, window=window))
         self._crash = crash
         self.opened: StateAttempt | None = None
 
     def require(self, position: Position) -> None:
-        self._generations.require(position.producers)
+        self._versions.require(position.producers)
 
     def begin(self, position: Position) -> None:
-        self.opened = self._generations.begun(position.producers, accepts_gap=position.accepts_gap)
+        self.opened = self._versions.begin(position.producers, accepts_gap=position.accepts_gap)
 
     def kept(self, read: Iterable[tuple[TopicPartition, Sequence[StoredRecord]]]) -> Iterator[Any]:
         """Each partition's records of a micro-batch: those that stay."""
@@ -137,7 +139,7 @@ class Deduped:
             for tp, records in found
             for each in records
         ]
-        verdicts = judged(self.opened, rows, batch=7)
+        verdicts = verdicts_of(self.opened, rows, batch=7)
         dropped = {"duplicate", "fenced"}
         for tp, records in found:
             yield tp, [r for r in records if verdicts[tp.partition, r.offset] not in dropped]
