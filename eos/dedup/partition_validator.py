@@ -2,6 +2,7 @@
 
 The validator applies the producers' state machine to Arrow columns. Rows arrive in chunks, and
 `chunk.decide` decides one chunk at a time. Only the buckets of the chunk's producers are read.
+`scalar_verdicts` is the specification, with a worked example.
 """
 
 from __future__ import annotations

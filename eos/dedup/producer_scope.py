@@ -1,18 +1,12 @@
 """Which verdict does each record get if a producer's numbers span several partitions?
 
-A micro-batch is a set: a producer's records in it are checked together, lowest epoch and number
-first. Of two records with one number, the first by topic, partition and offset counts. So the
-order in which partitions are read does not matter, and each attempt decides the same.
+`scalar_producer_scope` is the specification, with the rules and a worked example. Here all records
+of a shard's producers are decided at once, with numpy.
 
 The state of an epoch has the accepted numbers (`runs`) and the lowest missing number (`base`).
 Records below `base` are accepted down to `begin`. It is less than `base` only if the producer's
-first known record was in the middle of its sequence. A number `window` or more above the lowest
-missing number is a gap. If gaps are accepted, holes that begin that far below it are given up.
-A record of an older epoch is fenced only after a newer epoch's record in the same partition. In
-another partition it may have been sent before that record, so its own epoch's state decides.
-
-Numbers that wrap are unwrapped by their distance to the previous record of the same producer,
-epoch and partition. The first of a partition is compared to the lowest missing number."""
+first known record was in the middle of its sequence.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
 from eos.dedup.producer_scope_stage import ProducerScopeStage
+from eos.dedup.scalar_verdicts import StampedRecord
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.dedup.state_table import ProducersTable
 from eos.dedup.state_versions import StateAttempt, StateVersions
@@ -36,6 +37,11 @@ class Sent(NamedTuple):
 class Row(NamedTuple):
     offset: int
     sent: Sent
+
+
+def stamped(rows: Iterable[Row]) -> list[StampedRecord]:
+    """Return the rows as the scalar specification takes them."""
+    return [StampedRecord(sent.partition, offset, *sent[1:]) for offset, sent in rows]
 
 
 def policy(
@@ -151,65 +157,3 @@ class Deduped:
 def stamp_of(partition: int, value: bytes) -> Sent:
     producer, epoch, sequence = value.split(b":")
     return Sent(partition, producer, int(epoch), int(sequence))
-
-
-class Oracle:
-    """Remembers every number that was accepted, of each producer in each partition, as a list."""
-
-    def __init__(self, circle: int = UNWRAPPED) -> None:
-        self.circle = circle
-        self.epochs: dict[tuple[int, bytes], int] = {}
-        self.taken: dict[tuple[int, bytes], list[int]] = {}
-        # By partition and offset: which number should have come where there is a gap.
-        self.awaited: dict[tuple[int, int], int] = {}
-
-    def copy(self) -> Oracle:
-        made = Oracle(self.circle)
-        made.epochs = dict(self.epochs)
-        made.taken = {key: list(numbers) for key, numbers in self.taken.items()}
-        return made
-
-    def verdicts(self, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
-        found = {}
-        for row in rows:
-            place = row.sent.partition, row.offset
-            self.awaited[place] = self._awaited(row.sent)
-            found[place] = self.verdict(row.sent)
-        return found
-
-    def _awaited(self, sent: Sent) -> int:
-        key = sent.partition, sent.producer or b""
-        is_same = key in self.taken and self.epochs[key] == sent.epoch
-        return (self.taken[key][-1] + 1) % self.circle if is_same else 0
-
-    def verdict(self, sent: Sent) -> str:
-        partition, producer, epoch, number = sent
-        if producer is None or epoch is None or number is None:
-            return "unstamped"
-        key = partition, producer
-        found = self._verdict(key, epoch, number)
-        if found in {"appended", "gap", "unknown_producer"}:
-            if self.epochs.get(key) != epoch:
-                self.taken[key] = []
-            self.epochs[key] = epoch
-            self.taken[key].append(number)
-        return found
-
-    def _verdict(self, key: tuple[int, bytes], epoch: int, number: int) -> str:
-        if key not in self.epochs:
-            return "unknown_producer" if number else "appended"
-        if epoch != self.epochs[key]:
-            if epoch < self.epochs[key]:
-                return "fenced"
-            return "gap" if number else "appended"
-        taken = self.taken[key]
-        following = (taken[-1] + 1) % self.circle
-        if number == following:
-            return "appended"
-        if (number - following) % self.circle < self.circle // 2:
-            return "gap"
-        behind = (following - number) % self.circle
-        is_whole = behind <= len(taken) and taken[-behind:] == [
-            (number + step) % self.circle for step in range(behind)
-        ]
-        return "duplicate" if number in taken[-5:] or is_whole else "late"
