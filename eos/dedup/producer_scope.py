@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eos.dedup.number_ranges import NumberRanges
+from eos.dedup.number_ranges import NumberRanges, group_starts
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS
 
@@ -100,7 +100,7 @@ class _Groups:
         keys = producer * (int(ranks.max(initial=0)) + 1) + ranks
         # Same result as numpy.unique, in half the time if keys are nearly in order.
         order = np.argsort(keys, kind="stable")
-        is_first = np.append(True, np.diff(keys[order]) != 0)
+        is_first = group_starts(keys[order])
         at, group = order[is_first], np.empty(len(keys), np.int64)
         group[order] = np.cumsum(is_first) - 1
         producer, epoch = producer[at], epoch[at]
@@ -171,8 +171,7 @@ def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
     groups, _, group = _Groups.of(stamps, known, np.ones(count, np.bool_))
     order = np.lexsort((stamps.offset, stamps.place, group))
     group, place, number = group[order], stamps.place[order], stamps.number[order]
-    is_group = np.append(True, group[1:] != group[:-1])
-    is_first = is_group | np.append(True, place[1:] != place[:-1])
+    is_group, is_first = group_starts(group), group_starts(group, place)
     start = groups.was(known.base)
     is_unknown = (groups.known < 0) & ~groups.is_new
     start[group[is_group]] += np.where(is_unknown, 1, 0)[group[is_group]] * number[is_group]
@@ -214,8 +213,7 @@ class _Fences:
         fence = np.where(counts, ranks + 1, 0)  # 0: fences nothing
         offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))
         order = np.lexsort((offset, place, producer))
-        is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = (np.diff(producer[order]) != 0) | (np.diff(place[order]) != 0)
+        is_first = group_starts(producer[order], place[order])
         lift = np.cumsum(is_first) * (len(values) + 2)
         newest = np.maximum.accumulate(fence[order] + lift) - lift
         is_fenced = np.zeros(len(order), np.bool_)
@@ -257,8 +255,7 @@ class _ScopeResult:
         rules: ScopeRules,
     ) -> _ScopeResult:
         """Return the result for records that are ordered by group and number."""
-        is_first = np.ones(len(numbers), np.bool_)
-        is_first[1:] = (np.diff(owners) != 0) | (np.diff(numbers) != 0)
+        is_first = group_starts(owners, numbers)
         owner, number = owners[is_first], numbers[is_first]
         begin, base, is_met = _begins(owner, number, groups, known, rules)
         runs = NumberRanges(of_known[known.runs.owner], known.runs.first, known.runs.last)
@@ -324,10 +321,8 @@ def _begins(
     """Return `begin` and `base` of each group, and which numbers are the first of an unknown
     producer without being 0."""
     begin, base = groups.was(known.begin), groups.was(known.base)
-    is_head = np.ones(len(owner), np.bool_)
-    is_head[1:] = owner[1:] != owner[:-1]
     is_unknown = (groups.known < 0) & ~groups.is_new & ~groups.is_over
-    is_met = is_head & is_unknown[owner] & (number != 0)
+    is_met = group_starts(owner) & is_unknown[owner] & (number != 0)
     met = number[is_met]
     base[owner[is_met]] = met
     lowest = met - rules.window
@@ -349,7 +344,7 @@ def _gaps(
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)
     given_up = holes.at_or_below(owner, number - rules.window)
-    is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
+    is_gap: Flags = (given_up >= 0) & group_starts(given_up)
     if not len(holes):
         return is_gap, number
     # The first hole of the epoch, or the next one above the holes that were given up before.

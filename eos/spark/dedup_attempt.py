@@ -44,7 +44,7 @@ from eos.spark.tasks import nothing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eos.dedup.state_versions import StateAttempt, VersionRecord
+    from eos.dedup.state_attempt import StateAttempt, VersionRecord
 
     Collect = Callable[[DataFrame], Sequence[Any]]
 

@@ -16,8 +16,9 @@ from support.local_spark import local_spark
 from eos.config.load import load_pipeline, load_profile
 from eos.dedup import stage as stage_file
 from eos.dedup.stamp_columns import StampPlace, StampRules
+from eos.dedup.state_attempt import StateAttempt
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import StateAttempt, StateVersions
+from eos.dedup.state_versions import StateVersions
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.errors import RecordRefusedError
 from eos.faults import CrashPlan

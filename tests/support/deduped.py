@@ -14,8 +14,9 @@ from eos.dedup.policy import NAMES, OPTIONS, Policy
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.scalar_verdicts import StampedRecord
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
+from eos.dedup.state_attempt import StateAttempt
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import StateAttempt, StateVersions
+from eos.dedup.state_versions import StateVersions
 from eos.faults import Dies
 from eos.kafka.api import TopicPartition
 from eos.kafka.record_reader import StoredRecord
