@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from eos.arrow import array_of, binaries, longs, no_rows, values_of
 from eos.dedup import stamp_shards
-from eos.dedup.buckets import SPREAD_STATES, BucketManifest, bucket_of, distinct, read_states, shard
+from eos.dedup.buckets import SCOPE_STATES, BucketManifest, bucket_of, distinct, read_states, shard
 from eos.dedup.partition_validator import stamped
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
 from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
@@ -113,7 +113,7 @@ class _ShardValidator:
     folder: Path
     now_ms: int
     topic: str
-    states: pa.Table = field(default_factory=lambda: no_rows(SPREAD_STATES))
+    states: pa.Table = field(default_factory=lambda: no_rows(SCOPE_STATES))
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
     expired: int = 0
@@ -147,12 +147,12 @@ class _ShardValidator:
         Producers that were idle for `forget_ms` are removed and become unknown."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        parts, of = [no_rows(SPREAD_STATES)], [self._bucket[:0]]
+        parts, of = [no_rows(SCOPE_STATES)], [self._bucket[:0]]
         for bucket in missing:
             file = self.kept.files.get(bucket)
             if file is None:
                 continue
-            found = read_states(str(self.folder / file.path), file, SPREAD_STATES)
+            found = read_states(str(self.folder / file.path), file, SCOPE_STATES)
             oldest = values_of(found.column("at_ms")).min()
             if self.now_ms - oldest >= self.policy.forget_ms:
                 found = self._without_idle(bucket, found)

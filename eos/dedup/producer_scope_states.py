@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, longs, values_of
-from eos.dedup.buckets import SPREAD_STATES
+from eos.dedup.buckets import SCOPE_STATES
 from eos.dedup.number_ranges import NumberRanges
 from eos.dedup.producer_scope import Epochs
 from eos.dedup.spool import whole
@@ -86,7 +86,7 @@ class ProducerNumbers:
             "partitions": _lists(epochs.fence_owner[order], places, len(epochs.epoch)),
             "at_ms": longs(now_ms[epochs.producer]),
         }
-        return pa.table(columns, schema=SPREAD_STATES)
+        return pa.table(columns, schema=SCOPE_STATES)
 
 
 def newest_ms(states: pa.Table) -> Ints:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eos.dedup.buckets import BucketFile, BucketManifest, Home
+from eos.dedup.buckets import BucketFile, BucketKey, BucketManifest
 from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stage import DedupStage
@@ -129,11 +129,11 @@ class StateAttempt:
         """Commit the states after this attempt as a version. No ledger record names it yet."""
         reports = self.reports()
         kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
-        files: dict[Home, BucketFile] = {}
+        files: dict[BucketKey, BucketFile] = {}
         for tp, before in kept.items():
             after = _after(before, reports[tp]) if tp in reports else before
             for bucket, file in after.files.items():
-                files[Home(*tp, after.buckets, bucket)] = file
+                files[BucketKey(*tp, after.buckets, bucket)] = file
         reached("producers:before")
         states = sum(file.rows for file in files.values())
         summary = summary_of(reports, self.stage.policy.dead)

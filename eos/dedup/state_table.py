@@ -29,7 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from eos import private_files
-from eos.dedup.buckets import SPREAD_STATES, STATES, BucketFile, Home
+from eos.dedup.buckets import SCOPE_STATES, STATES, BucketFile, BucketKey
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
 
@@ -42,12 +42,12 @@ _SETTINGS = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
 }
 _APP = "eos.generation"
-_BY = list(Home._fields)
-_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # the columns of both scopes
+_BY = list(BucketKey._fields)
+_STATES = {each.name: each for each in (*STATES, *SCOPE_STATES)}  # the columns of both scopes
 _SCHEMA = pa.schema(
     [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *_STATES.values()],
 )
-Files = Mapping[Home, BucketFile]
+Files = Mapping[BucketKey, BucketFile]
 
 
 class StateVersion(NamedTuple):
@@ -187,35 +187,35 @@ class ProducersTable:
             ) from error
 
 
-def _files(table: DeltaTable) -> dict[Home, BucketFile]:
+def _files(table: DeltaTable) -> dict[BucketKey, BucketFile]:
     actions = pa.table(table.get_add_actions(flatten=True))
     if not actions.num_rows:
         return {}
     names = ["path", "num_records", "size_bytes", *(f"partition.{name}" for name in _BY)]
     columns = [actions.column(name).to_pylist() for name in names]
     return {
-        Home(str(topic), int(partition), int(buckets), int(bucket)): BucketFile(path, rows, size)
-        for path, rows, size, topic, partition, buckets, bucket in zip(*columns, strict=True)
+        BucketKey(str(topic), *map(int, numbers)): BucketFile(path, rows, size)
+        for path, rows, size, topic, *numbers in zip(*columns, strict=True)
     }
 
 
 def _changes(now: Files, wanted: Files) -> list[AddAction | RemoveAction]:
     at_ms = int(time.time() * 1000)
-    gone = {home: file for home, file in now.items() if wanted.get(home) != file}
-    new = {home: file for home, file in wanted.items() if now.get(home) != file}
+    gone = {key: file for key, file in now.items() if wanted.get(key) != file}
+    new = {key: file for key, file in wanted.items() if now.get(key) != file}
     return [
-        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(home)) for home, f in gone.items()),
+        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(key)) for key, f in gone.items()),
         *(
             AddAction(
-                f.path, f.bytes, _values(home), at_ms, True, json.dumps({"numRecords": f.rows})
+                f.path, f.bytes, _values(key), at_ms, True, json.dumps({"numRecords": f.rows})
             )
-            for home, f in new.items()
+            for key, f in new.items()
         ),
     ]
 
 
-def _values(home: Home) -> dict[str, str | None]:
-    return {name: str(value) for name, value in home._asdict().items()}
+def _values(key: BucketKey) -> dict[str, str | None]:
+    return {name: str(value) for name, value in key._asdict().items()}
 
 
 def _write(table: DeltaTable, changes: list[AddAction | RemoveAction], token: int) -> None:

@@ -84,7 +84,7 @@ class StateVersions:
             folder=str(self.table.location),
             work=str(work),
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
-            known=by_home(known),
+            known=manifests(known),
             now_ms=int(time.time() * 1000),
             topic=self.topic,
         )
@@ -150,11 +150,11 @@ class StateVersions:
         return VersionRecord(version, summary)
 
 
-def by_home(files: Files) -> Mapping[TopicPartition, BucketManifest]:
+def manifests(files: Files) -> Mapping[TopicPartition, BucketManifest]:
     found: dict[TopicPartition, dict[int, BucketFile]] = {}
     buckets: dict[TopicPartition, int] = {}
-    for home, file in files.items():
-        tp = TopicPartition(home.topic, home.partition)
-        found.setdefault(tp, {})[home.bucket] = file
-        buckets[tp] = home.buckets
+    for key, file in files.items():
+        tp = TopicPartition(key.topic, key.partition)
+        found.setdefault(tp, {})[key.bucket] = file
+        buckets[tp] = key.buckets
     return {tp: BucketManifest(buckets[tp], each) for tp, each in found.items()}

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from support import outside
 from support.deduped import policy, versions_in
 
-from eos.dedup.buckets import STATES, BucketFile, Home, bucket_of, grown, write_states
+from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stamp_shards import STAMPS
 from eos.dedup.state_versions import StateVersions
@@ -198,7 +198,7 @@ def filled(made: StateVersions, count: int) -> str:
             path = f"t-0/first-{each}.parquet"
             write_states(str(folder / path), rows)
             size = (folder / path).stat().st_size
-            files[Home("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
+            files[BucketKey("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
     return made.commit(files, {}).version
 
 

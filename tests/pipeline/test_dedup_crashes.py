@@ -110,7 +110,7 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
 
 
 @pytest.mark.timeout(1800)  # five starts of Spark
-def test_each_record_once_where_what_dies_has_written_before_it_judged(project: Project) -> None:
+def test_each_record_once_if_the_driver_dies_between_write_and_validation(project: Project) -> None:
     """So many come in each life that they don't wait; the first attempt finds out behind it that
     some have to go."""
     many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000

@@ -115,7 +115,7 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
 
 
 @pytest.mark.long
-def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: Project) -> None:
+def test_more_tasks_validate_than_write_if_a_target_has_few_partitions(project: Project) -> None:
     """One writer, and shards for four: those that nobody judged would cost an attempt."""
     upstream = made(project, records=100_000)
     project.declare(100_000, 1, text=SPREAD)
@@ -130,7 +130,7 @@ def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: 
 
 
 @pytest.mark.long
-def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> None:
+def test_in_one_partition_a_producer_waits_after_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
@@ -227,7 +227,7 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # six starts of Spark
-def test_whatever_dies_around_its_verdicts_each_record_comes_out_once(project: Project) -> None:
+def test_each_record_once_whatever_dies_around_validation(project: Project) -> None:
     """In each life the first attempt writes what has to go, too, and finds that out behind it."""
     upstream = made(project, records=1000)
     upstream.send(0, range(50))

@@ -1,4 +1,4 @@
-"""Producers whose numbers are spread over partitions: single stories, and what lies on disk."""
+"""Producers whose numbers span several partitions: single cases, and the states on disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def numbers(*wanted, epoch=0, partition=0):
     return [(partition, A, epoch, number) for number in wanted]
 
 
-def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
+def test_a_duplicate_is_found_in_any_partition(tmp_path):
     made = versions_in(tmp_path, spread())
     # In a micro-batch the lowest number comes first; of two the one in the first partition.
     first, found = committed(made, "", (1, A, 0, 1), (1, A, 0, 0), (0, A, 0, 1), (2, A, 0, 3))
@@ -50,14 +50,14 @@ def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
     assert second.summary["producers"] == [["t", 3, "a", "duplicate", 1, 4, 4]]
 
 
-def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
+def test_a_gap_is_listed_with_the_lowest_missing_number(tmp_path):
     """The first one by its place, in whatever order its rows come."""
     made = versions_in(tmp_path, spread(sequences=2**16))
     first, _ = committed(made, "", *numbers(0, 1, 3))
     sent = [*numbers(12, 13, partition=1), *numbers(40, partition=0), (2, B, 0, 0), (2, B, 0, 99)]
     second, found = committed(made, first.version, *sent, start=3)
     assert found == ["gap", "appended", "gap", "appended", "gap"]
-    # 12 was judged before 40, and gave up 2: another number is missing then.
+    # 12 was validated before 40, and gave up 2: then another number is missing.
     assert second.summary["gaps"] == [["t", 0, "a", 0, 4, 40, 5], ["t", 2, "b", 0, 1, 99, 7]]
     third, _ = committed(made, second.version, *numbers(60, epoch=1), start=9)
     assert third.summary["gaps"] == [["t", 0, "a", 1, 0, 60, 9]]
@@ -69,7 +69,7 @@ def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize("newer", [1, 2**62 - 1])
-def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_path, newer):
+def test_an_older_epoch_is_fenced_after_a_newer_one_in_its_partition_only(tmp_path, newer):
     made = versions_in(tmp_path, spread())
     first, _ = committed(made, "", *numbers(0, 1), (0, A, newer, 0))
     _, found = committed(made, first.version, (0, A, 0, 2), (1, A, 0, 2), (0, A, 0, 1), start=3)
@@ -80,7 +80,7 @@ def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_p
     assert found == ["fenced"]
 
 
-def test_one_stamp_of_nonsense_fences_nobody(tmp_path):
+def test_a_corrupt_stamp_fences_no_epoch(tmp_path):
     made = versions_in(tmp_path, spread(dead=["gap"]))
     first, _ = committed(made, "", *numbers(0, 1))
     done, found = committed(made, first.version, (0, A, 9999, 10**9), (0, A, 0, 2), start=2)
@@ -89,7 +89,7 @@ def test_one_stamp_of_nonsense_fences_nobody(tmp_path):
     assert found == ["appended"]
 
 
-def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
+def test_the_window_ends_the_run_with_the_missing_number(tmp_path):
     made = versions_in(tmp_path, spread("gap", window=1000))
     first, _ = committed(made, "", *numbers(0, 1, 3))
     words = "sequence 1002; 2 is still missing, at least the window of 1,000 below)"
@@ -109,7 +109,7 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
     assert found == ["late", "late", "late", "appended"]
 
 
-def test_only_what_is_a_window_behind_is_given_up(tmp_path):
+def test_only_numbers_a_window_below_are_given_up(tmp_path):
     made = versions_in(tmp_path, spread(window=4))
     first, _ = committed(made, "", *numbers(0))
     second, found = committed(made, first.version, *numbers(4, 2, 1, 6), start=1)
@@ -118,7 +118,7 @@ def test_only_what_is_a_window_behind_is_given_up(tmp_path):
     assert found == ["appended", "appended"]
 
 
-def test_of_an_unknown_producer_what_lies_below_is_told(tmp_path):
+def test_lower_numbers_of_an_unknown_producer_are_unknown_too(tmp_path):
     made = versions_in(tmp_path, spread("late"))
     first, found = committed(made, "", *numbers(50, 51))
     assert found == ["unknown_producer", "appended"]
@@ -131,14 +131,14 @@ def test_of_an_unknown_producer_what_lies_below_is_told(tmp_path):
     assert "with verdict late (producer a, epoch 0, sequence 39)" in late.value.message
 
 
-def test_what_of_an_epoch_is_forgotten_is_late(tmp_path):
+def test_records_of_a_forgotten_epoch_are_late(tmp_path):
     made = versions_in(tmp_path, spread())
     done, _ = committed(made, "", *((n, A, n, 0) for n in range(6)))
     _, found = committed(made, done.version, (9, A, 1, 0), (9, A, 2, 0), (9, A, 6, 0), start=6)
     assert found == ["late", "duplicate", "appended"]
 
 
-def test_who_sent_nothing_for_too_long_is_forgotten_with_all_epochs(tmp_path):
+def test_an_idle_producer_is_forgotten_with_all_epochs(tmp_path):
     made = versions_in(tmp_path, spread(forget_ms=60_000))
     first, _ = committed(made, "", *numbers(0, 1), *numbers(0, epoch=1))
     opened = made.begin(first.version)
@@ -148,7 +148,7 @@ def test_who_sent_nothing_for_too_long_is_forgotten_with_all_epochs(tmp_path):
     assert opened.commit().summary["expired"] == 1
 
 
-def test_what_is_refused_goes_to_the_dead_letters_and_its_number_stays_open(tmp_path):
+def test_a_rejected_record_becomes_a_dead_letter_and_its_number_stays_missing(tmp_path):
     dead = ["gap", "late", "unstamped"]
     made = versions_in(tmp_path, spread(dead=dead))
     opened = made.begin("")
@@ -164,7 +164,7 @@ def test_what_is_refused_goes_to_the_dead_letters_and_its_number_stays_open(tmp_
     assert set(found) == {"appended"}
 
 
-def test_dead_letters_of_one_partition_are_known_one_by_one_too(tmp_path):
+def test_dead_letters_of_one_partition_are_listed_one_by_one(tmp_path):
     made = versions_in(tmp_path, policy(dead=["gap", "late"]))
     opened = made.begin("")
     assert isinstance(opened.stage, stage.DedupStage)
@@ -177,7 +177,7 @@ def test_dead_letters_of_one_partition_are_known_one_by_one_too(tmp_path):
     assert [each.verdict for each in opened.dead()] == ["late"]
 
 
-def test_a_record_that_is_gone_when_it_is_read_again_ends_the_attempt(tmp_path):
+def test_a_record_that_is_missing_in_the_second_read_ends_the_attempt(tmp_path):
     opened = versions_in(tmp_path, spread()).begin("")
     sent = rows(*numbers(0, 1, 1))
     verdicts_of(opened, sent)
@@ -224,7 +224,7 @@ def test_a_shard_that_ran_twice_counts_once_and_one_that_differs_stops(tmp_path)
         verdicts_of(opened, rows(*numbers(0, 1, 2)))
 
 
-def test_states_that_did_not_move_are_not_written_again(tmp_path):
+def test_unchanged_states_are_not_written_again(tmp_path):
     made = versions_in(tmp_path, spread())
     many = [(0, b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
@@ -249,7 +249,7 @@ def test_a_task_that_runs_again_reports_the_same(tmp_path, monkeypatch):
     opened.reports()  # they agree
 
 
-def test_places_that_one_number_can_not_hold_are_refused():
+def test_partitions_and_offsets_beyond_the_limits_are_refused():
     require_positions({TopicPartition("t", (1 << 16) - 1): 1 << 47})
     for at, end in ((1 << 16, 1), (0, (1 << 47) + 1)):
         with raises("dedup_offset_limit"):

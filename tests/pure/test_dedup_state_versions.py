@@ -1,4 +1,4 @@
-"""States of producers on disk: what is read and written, what is refused, what is cleaned up."""
+"""Producers' states on disk: which are read, written, refused and cleaned up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def committed(made, version, *sent, start=0):
     return opened.commit(), [found[0, start + at] for at in range(len(sent))]
 
 
-def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
+def test_a_resend_is_found_in_the_micro_batch_and_in_the_next(tmp_path):
     made = versions_in(tmp_path)
     first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (A, 0, 0))
     assert found == ["appended", "appended", "duplicate"]
@@ -41,8 +41,8 @@ def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
 
 @pytest.mark.parametrize("accepted", [True, False])
 @pytest.mark.parametrize("chunk", [1, 1 << 17])
-def test_a_gap_is_told_with_what_was_expected_and_what_came(tmp_path, monkeypatch, accepted, chunk):
-    """Of each producer the first one of an attempt, whether it is accepted or a dead letter."""
+def test_a_gap_is_listed_with_the_expected_number(tmp_path, monkeypatch, accepted, chunk):
+    """The first gap of each producer in an attempt, whether accepted or a dead letter."""
     monkeypatch.setattr(stage, "CHUNK_ROWS", chunk)
     made = versions_in(tmp_path, policy(sequences=2**16, dead=() if accepted else ("gap",)))
     first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (B, 1, 0))
@@ -59,13 +59,13 @@ def test_a_gap_is_told_with_what_was_expected_and_what_came(tmp_path, monkeypatc
     assert second.summary["states"] == 3
 
 
-def test_of_many_gaps_some_are_told(tmp_path):
+def test_some_of_many_gaps_are_listed(tmp_path):
     sent = [(b"%03d" % n, 0, number) for number in (0, 5) for n in range(50)]
     done, _ = committed(versions_in(tmp_path), "", *sent)
     assert [each[2] for each in done.summary["gaps"]] == [f"{n:03}" for n in range(20)]
 
 
-def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_path):
+def test_an_uncommitted_attempt_leaves_nothing_to_the_next(tmp_path):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     lost, _ = committed(made, first.version, (A, 0, 1), (B, 0, 0), start=1)
@@ -77,7 +77,7 @@ def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_pat
     assert DeltaTable(tmp_path / "producers").count() == 1
 
 
-def test_a_rewind_takes_up_the_states_of_then(tmp_path):
+def test_a_rewind_uses_the_states_of_its_version(tmp_path):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     second, _ = committed(made, first.version, (A, 0, 1), (B, 0, 0), start=1)
@@ -98,7 +98,7 @@ def test_a_rewind_takes_up_the_states_of_then(tmp_path):
         ("unstamped", (A, 0, -1), "sequence -1"),
     ],
 )
-def test_what_is_not_accepted_ends_the_run_and_is_named(tmp_path, name, sent, words):
+def test_a_verdict_that_is_not_accepted_ends_the_run(tmp_path, name, sent, words):
     opened = versions_in(tmp_path, policy([name])).begin("")
     with raises("producer_refused") as found:
         verdicts_of(opened, rows((A, 0, 0), sent))
@@ -111,7 +111,7 @@ def test_what_is_not_accepted_ends_the_run_and_is_named(tmp_path, name, sent, wo
     assert accepted[1] == name
 
 
-def test_what_is_late_ends_the_run(tmp_path):
+def test_a_late_record_ends_the_run(tmp_path):
     made = versions_in(tmp_path, policy(["late"]))
     with raises("producer_refused") as found:
         committed(made, "", (A, 0, 0), *((A, 0, n) for n in (5, 6, 8, 9, 10, 11, 12)), (A, 0, 2))
@@ -119,7 +119,7 @@ def test_what_is_late_ends_the_run(tmp_path):
     assert "sequence 2, expected 13)" in found.value.message
 
 
-def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
+def test_an_idle_producer_is_forgotten_and_counted(tmp_path):
     made = versions_in(tmp_path, policy(forget_ms=60_000))
     first, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
     opened = made.begin(first.version)
@@ -132,7 +132,7 @@ def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
     )
 
 
-def test_who_is_forgotten_is_not_written_again_beside_who_moved_nowhere(tmp_path):
+def test_forgotten_producers_are_not_written_again_with_unchanged_ones(tmp_path):
     made = versions_in(tmp_path, policy(forget_ms=60_000))
     assert bucket_of(pa.array([A]), 4) == bucket_of(pa.array([B]), 4)
     done, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
@@ -157,7 +157,7 @@ def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkey
     many = [(b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
     found = made.begin(first.version)
-    (kept,) = state_versions.by_home(found.known).values()
+    (kept,) = state_versions.manifests(found.known).values()
     assert (kept.buckets, kept.rows) == (32, 40)
     second, verdicts = committed(made, first.version, *many, start=40)
     assert set(verdicts) == {"duplicate"}
@@ -180,7 +180,7 @@ def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkey
     assert sum(before[home] != after[home] for home in before) == 1
 
 
-def test_states_that_are_gone_stop_and_say_so(tmp_path):
+def test_lost_states_end_the_run(tmp_path):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     for path in (tmp_path / "producers").glob("t-0/*.parquet"):
@@ -196,7 +196,7 @@ def test_states_that_are_gone_stop_and_say_so(tmp_path):
         versions_in(tmp_path / "elsewhere").require(first.version)
 
 
-def test_other_rules_do_not_take_up_the_states(tmp_path):
+def test_states_of_other_rules_are_refused(tmp_path):
     first, _ = committed(versions_in(tmp_path), "", (A, 0, 0))
     for other in (
         versions_in(tmp_path, None, "id", "epoch", "another"),
@@ -221,7 +221,7 @@ def test_a_task_that_ran_twice_counts_once_and_a_partition_in_two_parts_stops(tm
         opened.commit()
 
 
-def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path):
+def test_a_partition_that_lost_records_between_two_reads_is_read_again(tmp_path):
     """Compaction took one of them: the next attempt finds what is left, and may do."""
     made = versions_in(tmp_path)
     opened = made.begin("")
@@ -234,7 +234,7 @@ def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path)
     assert len(found) == 2
 
 
-def test_rows_out_of_order_stop(tmp_path):
+def test_rows_out_of_order_end_the_run(tmp_path):
     opened = versions_in(tmp_path).begin("")
     with raises("dedup_order"):
         verdicts_of(opened, [*rows((A, 0, 0), start=5), *rows((A, 0, 1), start=4)])
@@ -255,7 +255,7 @@ def _columns(mixed):
 
 @pytest.mark.parametrize("topic", ["t", ""])
 @pytest.mark.parametrize("window", [0, 9])
-def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, window):
+def test_rows_have_partition_and_offset_in_one_number(tmp_path, topic, window):
     """And with their topic, where a source has several."""
     made = versions_in(tmp_path, policy(window=window))
     made.topic = topic
@@ -277,7 +277,7 @@ def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, wind
     ]
 
 
-def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
+def test_a_commit_is_repeated_on_top_of_a_concurrent_one(tmp_path, monkeypatch):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     other = versions_in(tmp_path)
@@ -301,7 +301,7 @@ def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
     assert found == ["appended", "appended"]
 
 
-def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch):
+def test_maintenance_keeps_young_files_and_those_of_the_version(tmp_path, monkeypatch):
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
@@ -319,7 +319,7 @@ def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch)
         committed(versions_in(tmp_path), version.version, (B, 0, 0), start=2)
 
 
-def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
+def test_a_producer_has_one_bucket_in_any_arrow_type():
     """`spark.sql.execution.arrow.useLargeVarTypes` gives offsets of 64 bits."""
     ids = pa.array([b"%d" % n for n in range(50)], pa.binary())
     wanted = bucket_of(ids, 64).tolist()
@@ -328,7 +328,7 @@ def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
     assert [bucket_of(ids.cast(pa.large_binary())[n:], 64)[0] for n in range(50)] == wanted
 
 
-def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path, monkeypatch):
+def test_a_replaced_version_is_readable_for_an_hour_however_old_it_is(tmp_path, monkeypatch):
     """A pipeline that runs once a day: what yesterday's run left is replaced only now."""
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
     made = versions_in(tmp_path)
@@ -347,7 +347,7 @@ def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path
     assert "version 1 of" in caught.value.message
 
 
-def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monkeypatch):
+def test_maintenance_runs_even_if_each_process_commits_once(tmp_path, monkeypatch):
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 3)
     version, checkpoints = "", []
     for number in range(4):
@@ -360,7 +360,7 @@ def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monke
     assert checkpoints == [[], [], [3], [3]]
 
 
-def test_a_folder_that_refuses_is_told(tmp_path):
+def test_an_unwritable_folder_ends_the_run(tmp_path):
     opened = versions_in(tmp_path).begin("")
     (tmp_path / "producers" / "t-0").write_text("in the way")
     with raises("state_root_unwritable"):

@@ -1,6 +1,6 @@
-"""Records are written before they are judged: those of spread producers, and of others where many
-come at a time. Where some have to go the attempt is done again by the verdicts, and micro-batches
-after it wait for theirs."""
+"""Records are written before they are validated. If dedup drops one, the attempt is retried with
+validation first, and the next micro-batches validate first, too.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("judged_behind") as session:
+    with local_spark("validate_after") as session:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
         yield session
 
@@ -51,9 +51,7 @@ def of_no_use(rows: DataFrame) -> DataFrame:
         replace(IN_ORDER, verdict="how"),
     ],
 )
-def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
-    spark, tmp_path, dedup, in_one_task
-):
+def test_without_duplicates_the_output_is_that_without_dedup(spark, tmp_path, dedup, in_one_task):
     run = Run(spark, tmp_path, dedup)
     for _ in range(2):
         frame = run.next()
@@ -61,14 +59,14 @@ def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
         found = run.try_once(frame, in_one_task=in_one_task)
         assert [row[:-1] for row in found] == [row[:-1] for row in plain]
         assert [bytes(row.blob) for row in found] == [bytes(row.blob) for row in plain]
-        assert run.jobs == 0, "the stamps were looked at first"
-        assert not list((tmp_path / "producers").rglob("*.stamps")), "judged, and not removed"
+        assert run.jobs == 0, "validated before the write"
+        assert not list((tmp_path / "producers").rglob("*.stamps")), "validated, and not removed"
         assert run.commit() == {"appended": 400}
 
 
 @pytest.mark.parametrize("made", [None, selected])
 @pytest.mark.parametrize("in_one_task", [True, False])
-def test_where_some_have_to_go_it_is_done_again_without_them(spark, tmp_path, made, in_one_task):
+def test_an_attempt_with_duplicates_is_retried_without_them(spark, tmp_path, made, in_one_task):
     run = Run(spark, tmp_path)
     run.try_once(run.next(), made)
     run.commit()
@@ -77,14 +75,14 @@ def test_where_some_have_to_go_it_is_done_again_without_them(spark, tmp_path, ma
         run.try_once(frame, made, in_one_task=in_one_task)
     assert "60 duplicate" in caught.value.message
     written = run.try_once(frame, made, in_one_task=in_one_task)
-    assert run.jobs == 0, "they were judged already"
+    assert run.jobs == 0, "they were validated already"
     if made is not None:
         assert offsets(written) == list(range(460, 800))
     assert run.commit() == {"appended": 340, "duplicate": 60}
 
 
 @pytest.mark.long
-def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
+def test_the_next_micro_batches_validate_first(spark, tmp_path):
     run = Run(spark, tmp_path)
     run.try_once(run.next())
     run.commit()
@@ -105,7 +103,7 @@ def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
 
 
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
-def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path, dedup, again):
+def test_a_retry_after_a_failure_validates_first(spark, tmp_path, dedup, again):
     """Whatever that one failed of: then it is not the rows that dedup leaves out."""
     run = Run(spark, tmp_path, dedup)
     run.try_once(run.next())
@@ -122,7 +120,7 @@ def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path, dedup, ag
         run.try_once(run.next(again))
 
 
-def test_what_was_judged_behind_one_attempt_is_for_its_micro_batch_only(spark, tmp_path):
+def test_verdicts_of_an_attempt_are_reused_in_its_micro_batch_only(spark, tmp_path):
     run = Run(spark, tmp_path)
     run.try_once(run.next())
     run.commit()
@@ -132,27 +130,27 @@ def test_what_was_judged_behind_one_attempt_is_for_its_micro_batch_only(spark, t
     assert run.jobs == 0
 
 
-def test_what_is_refused_before_it_was_judged_is_refused_by_who_looks_first(spark, tmp_path):
+def test_an_error_before_validation_is_final_only_in_the_retry(spark, tmp_path):
     run = Run(spark, tmp_path)
     frame = run.next()
     run.try_once(frame)
     final = RecordRefusedError("example", "no"), TransformError("example", "broken")
     run.dedup.next_micro_batch()
-    assert [run.retriable(each) for each in final] == list(final), "all were judged"
+    assert [run.retriable(each) for each in final] == list(final), "all were validated"
     with pytest.raises(ZeroDivisionError):
         run.try_once(frame, lambda _rows: 1 / 0)
     for each in final:
-        told = run.retriable(each)
-        assert isinstance(told, AttemptFailedError)
-        assert told.code == "record_unvalidated"
-        assert told.message.startswith(each.message)
+        error = run.retriable(each)
+        assert isinstance(error, AttemptFailedError)
+        assert error.code == "record_unvalidated"
+        assert error.message.startswith(each.message)
     lost = PromiseBrokenError("example", "the source lost records")
     assert run.retriable(lost) is lost
     run.try_once(frame)
-    assert [run.retriable(each) for each in final] == list(final), "it looked first"
+    assert [run.retriable(each) for each in final] == list(final), "it validated first"
 
 
-def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
+def test_a_gap_is_found_after_the_write(spark, tmp_path):
     run = Run(spark, tmp_path, replace(DEDUP, policy=policy(refused=("gap",), window=9)))
     frame = run.next()
     lacking = frame.where("offset % 23 <> 5 OR offset DIV 23 <> 3")  # its third; 12 lies too far on
@@ -161,26 +159,26 @@ def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
         run.try_once(lacking)
     assert words in caught.value.message
     assert isinstance(run.retriable(caught.value), AttemptFailedError)
-    with pytest.raises(Exception, match=words) as again:  # who looks first says so for good
+    with pytest.raises(Exception, match=words) as again:  # validated first, the same error is final
         run.try_once(lacking)
-    told = crossed(str(again.value))
-    assert run.retriable(told) is told
+    error = crossed(str(again.value))
+    assert run.retriable(error) is error
 
 
 @pytest.mark.parametrize(
-    ("dedup", "told"),
+    ("dedup", "message"),
     [
         (DEDUP, "dedup validated 0 of 400 records"),
         (IN_ORDER, "dedup validated 0 of 400 records"),
     ],
 )
-def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path, dedup, told):
-    """Spark does not read what it sees to be in vain."""
+def test_pruned_rows_are_validated_too(spark, tmp_path, dedup, message):
+    """Spark does not read rows that no sink reads."""
     run = Run(spark, tmp_path, dedup)
     frame = run.next()
     with raises("dedup_rows_pruned") as caught:
         run.try_once(frame, of_no_use)
-    assert caught.value.message.startswith(told)
+    assert caught.value.message.startswith(message)
     assert run.try_once(frame, of_no_use) == []
     assert run.commit() == {"appended": 400}
     for _ in range(VALIDATE_FIRST_MAX - 1):  # it does not fail each time
@@ -188,7 +186,7 @@ def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path, ded
         run.commit()
 
 
-def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path):
+def test_partitions_without_records_cost_no_retry(spark, tmp_path):
     """Offsets go on where there are control records alone."""
     run = Run(spark, tmp_path)
     frame = run.next().where("partition = 1")
@@ -197,8 +195,8 @@ def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path
     assert sum(run.commit().values()) == 200
 
 
-def test_what_was_not_judged_is_not_committed(spark, tmp_path, monkeypatch):
-    """As if a task that judges saw less of the folder than there is."""
+def test_unvalidated_records_are_not_committed(spark, tmp_path, monkeypatch):
+    """As if a validating task saw a part of the stamp files only."""
     run = Run(spark, tmp_path)
     monkeypatch.setattr("eos.dedup.optimistic_pass.SHARDS", 8)
     with raises("dedup_rows_pruned") as caught:
@@ -206,7 +204,7 @@ def test_what_was_not_judged_is_not_committed(spark, tmp_path, monkeypatch):
     assert caught.value.message.startswith("dedup validated 243 of 400 records")
 
 
-def test_rows_that_a_step_sees_twice_are_judged_once(spark, tmp_path):
+def test_rows_that_a_step_reads_twice_are_validated_once(spark, tmp_path):
     run = Run(spark, tmp_path)
     twice = run.try_once(run.next(), lambda rows: rows.union(rows).select("offset"))
     assert Counter(offsets(twice)) == dict.fromkeys(range(400), 2)
@@ -214,7 +212,7 @@ def test_rows_that_a_step_sees_twice_are_judged_once(spark, tmp_path):
 
 
 @pytest.mark.parametrize("made", [None, selected])
-def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
+def test_in_partition_scope_many_records_are_written_first_and_few_wait(spark, tmp_path, made):
     run = Run(spark, tmp_path, IN_ORDER)
     run.try_once(run.next(), made)
     run.commit()
@@ -242,7 +240,7 @@ def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
     assert few.commit() == {"appended": 395, "duplicate": 5}
 
 
-def test_in_order_a_gap_is_refused_by_who_waits(spark, tmp_path):
+def test_in_partition_scope_the_retry_rejects_a_gap(spark, tmp_path):
     run = Run(spark, tmp_path, IN_ORDER)
     lacking = run.next().where("offset <> 50")
     words = "record of a-0 at offset 51, with verdict gap"
@@ -251,6 +249,6 @@ def test_in_order_a_gap_is_refused_by_who_waits(spark, tmp_path):
     assert isinstance(run.retriable(crossed(str(caught.value))), AttemptFailedError)
     with pytest.raises(Exception, match=words) as again:
         run.try_once(lacking)
-    told = crossed(str(again.value))
-    assert isinstance(told, RecordRefusedError)
-    assert run.retriable(told) is told
+    error = crossed(str(again.value))
+    assert isinstance(error, RecordRefusedError)
+    assert run.retriable(error) is error

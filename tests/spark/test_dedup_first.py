@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("judged_ahead") as session:
+    with local_spark("validate_first") as session:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
         yield session
 
@@ -47,7 +47,7 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup,
 
 
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
-def test_with_validate_first_no_attempt_is_written_in_vain(spark, tmp_path, dedup, again):
+def test_with_validate_first_no_attempt_is_retried(spark, tmp_path, dedup, again):
     run = Run(spark, tmp_path, replace(dedup, validates_first=True))
     run.try_once(run.next())
     run.commit()

@@ -44,9 +44,9 @@ sink:
     - {sink}
 """
 ONE, TWO = "topic: a", "topics: [a, b]"
-# 400 rows of two partitions, one behind the other as a task has them, and 23 producers. Every ninth
-# resends what it sent before, every fiftieth has no stamp; others have no header, one that counts
-# no more, or a number as Spark reads it, too.
+# 400 rows of two partitions, one after the other, as a task reads them, and 23 producers. Every
+# ninth is resent, every fiftieth has no stamp; others have no header, one that a later header
+# replaces, or a number in another form that Spark reads, too.
 ROWS = """
   SELECT CAST(concat('k', id % 23) AS BINARY) AS key, {topic} AS topic,
     CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id AS INT))) AS BINARY) AS value,
@@ -70,7 +70,7 @@ BY_KEY = replace(DEDUP, producer=StampPlace("key"))
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("judged") as session:
+    with local_spark("one_pass") as session:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
         yield session
 
@@ -105,7 +105,7 @@ def opened(folder: Path, dedup: StampRules, topics: str = ONE) -> StateAttempt:
     return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begin("")
 
 
-def told(begun: StateAttempt) -> dict[str, Any]:
+def summary_of(begun: StateAttempt) -> dict[str, Any]:
     said = dict(begun.commit().summary)
     assert said["verdicts"]["duplicate"] > 10
     return said
@@ -121,7 +121,7 @@ def told(begun: StateAttempt) -> dict[str, Any]:
         "topic: out\n    - topic: again",
     ],
 )
-def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedup, topics):
+def test_one_pass_writes_and_reports_the_same(spark, tmp_path, sink, dedup, topics):
     made = planned(tmp_path, sink, topics=topics)
     frame = rows(spark, topics)
     short = opened(tmp_path / "short", dedup, topics)
@@ -130,13 +130,13 @@ def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedu
     in_one = encoded(found, made)
     long = opened(tmp_path / "long", dedup, topics)
     assert in_one == encoded(encodable(made, accepted(frame, dedup, long.stage)), made)
-    said = told(short)
-    assert said == told(long)
+    said = summary_of(short)
+    assert said == summary_of(long)
     dropped = said["verdicts"]["duplicate"]
     assert sum(row[4] for row in in_one) == (400 - dropped) * len(made.sinks)
 
 
-def test_what_was_judged_before_is_looked_up(spark, tmp_path):
+def test_earlier_verdicts_are_looked_up(spark, tmp_path):
     """Spread producers; some rows are left out, as duplicates or as dead letters."""
     dedup = replace(DEDUP, policy=policy(window=99, dead=("unstamped",)))
     made, frame = planned(tmp_path, "topic: out"), rows(spark)
@@ -145,7 +145,7 @@ def test_what_was_judged_before_is_looked_up(spark, tmp_path):
     lookup = begun.lookup()
     found = encoded(in_one_pass(made, dedup, lookup, frame), made)
     assert found == encoded(encodable(made, accepted(frame, dedup, lookup)), made)
-    verdicts = told(begun)["verdicts"]
+    verdicts = summary_of(begun)["verdicts"]
     assert verdicts["unstamped"] > 20
     assert sum(row[4] for row in found) == 400 - verdicts["duplicate"] - verdicts["unstamped"]
 

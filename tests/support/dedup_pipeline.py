@@ -35,8 +35,8 @@ source: {kafka: {topic: a}}
 dedup: {producer: {id: header(p), epoch: header(e), sequence: header(s)}, scope: producer}
 sink: {kafka: {topic: out}}
 """
-# 400 rows of two partitions and 23 producers, each of which goes on in both; behind the first 400
-# of a turn the next. What has a number below `again` was there in the turn before.
+# 400 rows of two partitions and 23 producers, each of which writes to both. Each turn continues
+# after the one before. Rows with a number below `again` were in the turn before.
 ROWS = """
   SELECT CAST(concat('k', id % 23) AS BINARY) AS key, 'a' AS topic,
     CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id % 400 AS INT))) AS BINARY) AS value,
@@ -49,8 +49,8 @@ ROWS = """
     ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
   FROM range({first}, {first} + 400, 1, 2)
 """
-# 400 rows of two partitions, and of a producer in each. The first `again` of partition 0 were there
-# in the turn before; `next` is what comes behind them.
+# 400 rows of two partitions, and of a producer in each. The first `again` of partition 0 were in
+# the turn before, and continue with `next`.
 ROWS_IN_ORDER = """
   SELECT CAST(NULL AS BINARY) AS key, 'a' AS topic, CAST(CAST(id AS STRING) AS BINARY) AS value,
     CAST(id % 400 DIV 200 AS INT) AS partition, id AS offset, TIMESTAMP'2026-11-22' AS timestamp,
@@ -70,7 +70,7 @@ Make = Callable[[Any], DataFrame]
 
 
 class Run:
-    """One of a pipeline: micro-batches of 400 rows, one after the other."""
+    """A run of the pipeline: micro-batches of 400 rows, one after the other."""
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: StampRules = DEDUP) -> None:
         self.spark = spark
@@ -92,7 +92,7 @@ class Run:
         self._number = 0
 
     def restart(self) -> None:
-        """As the next run, which has the ledger's position."""
+        """Begin the next run, which has the ledger's position."""
         self.dedup = DedupRun(*self._made, CrashPlan(), 2)
         self.dedup.require(self.position)
 

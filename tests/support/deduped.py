@@ -1,4 +1,4 @@
-"""Dedup without Spark: rows as an Arrow function over an iterator gets them, and a plain oracle."""
+"""Dedup without Spark: rows as an Arrow function over an iterator gets them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACCEPTS = frozenset({Verdict.GAP, Verdict.UNKNOWN_PRODUCER})
 
 
 class Sent(NamedTuple):
-    """A record as it lies in the source; None stands for a stamp that can't be read."""
+    """A record of the source. None is a part of the stamp that can't be read."""
 
     partition: int
     producer: bytes | None
@@ -52,7 +52,7 @@ def policy(
     dead: Iterable[str] = (),
     window: int = 0,
 ) -> Policy:
-    """What is not refused, and no dead letter, is accepted."""
+    """Return a policy that accepts verdicts that are neither refused nor dead letters."""
     names = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
     left_out = {*refused, *dead}
     accepts = frozenset(verdict for name, verdict in names.items() if name not in left_out)
@@ -69,8 +69,10 @@ def versions_in(folder: Path, wanted: Policy | None = None, *reading: str) -> St
 def verdicts_of(
     opened: StateAttempt, rows: Sequence[Row], batch: int = 3
 ) -> dict[tuple[int, int], str]:
-    """The verdict of each (partition, offset). Each partition is a task's, as Spark has it; and
-    where producers are spread over partitions, their stamps came by shard before."""
+    """Return the verdict of each (partition, offset).
+
+    Each partition is read by its own task, as in Spark. With `scope: producer` the stamps are
+    validated by shard before that."""
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
     if isinstance(stage, ProducerScopeStage):
@@ -89,8 +91,8 @@ def verdicts_of(
 def by_shard(
     rows: Sequence[Row], stage: ProducerScopeStage, batch: int
 ) -> Iterator[pa.RecordBatch]:
-    """As `run.dedup_rows.judging` hands them over: each partition was gathered by a task of its
-    own, and Spark's shuffle brought a shard's packed rows together."""
+    """Return packed rows as the job of `dedup_columns.validating` shuffles them: each partition is
+    gathered by its own task, and a shard's packed rows are brought together."""
     gathered = Gather(stage.schema)
     packed: list[pa.RecordBatch] = []
     for partition in sorted({row.sent.partition for row in rows}):
@@ -104,7 +106,7 @@ def by_shard(
 
 
 def stamps(rows: Sequence[Row], topics: Sequence[str] | None = None) -> pa.RecordBatch:
-    """As they come out of the JVM, where the source has several topics."""
+    """Return stamps as the JVM sends them if the source has several topics."""
     topic, partition, offset, *stamp = columns(rows)
     at = pc.bit_wise_or(pc.shift_left(offset, 16), partition.cast(pa.int64()))
     topic = topic if topics is None else pa.array(topics, pa.string())
@@ -124,8 +126,9 @@ def columns(rows: Sequence[Row]):
 
 
 class Deduped:
-    """In a pipeline without Spark: a record's stamp is its value, `producer:epoch:sequence`. What
-    is not proven to have been there before and is not next ends the run."""
+    """Dedup of a pipeline without Spark. A record's stamp is its value, `producer:epoch:sequence`.
+
+    Each verdict but `appended`, `duplicate` and `fenced` ends the run."""
 
     def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
         self._versions = versions_in(folder, policy(OPTIONS, window=window))
@@ -139,7 +142,7 @@ class Deduped:
         self.opened = self._versions.begin(position.producers, accepts_gap=position.accepts_gap)
 
     def kept(self, read: Iterable[tuple[TopicPartition, Sequence[StoredRecord]]]) -> Iterator[Any]:
-        """Each partition's records of a micro-batch: those that stay."""
+        """Yield the accepted records of each partition."""
         found = list(read)
         rows = [
             Row(each.offset, stamp_of(tp.partition, each.value or b""))
