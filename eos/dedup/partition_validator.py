@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, scalar_of, text_of, values_of
+from eos.arrow import array_of, one_array, scalar_of, text_of, values_of
 from eos.dedup.buckets import BucketManifest, bucket_of, distinct, read_states
 from eos.dedup.chunk import Sent, decide
 from eos.dedup.partition_states import READ, PartitionStates
 from eos.dedup.policy import UNSTAMPED, Policy
 from eos.dedup.record_errors import awaited, expected, named, refusal
-from eos.dedup.spool import whole
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import PromiseBrokenError
@@ -113,7 +112,7 @@ class PartitionValidator:
         decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
         self.changed |= distinct(buckets[decided.has_moved])
         before = decided.before
-        names = self._known.producer.take(whole(before.column("producer")))
+        names = self._known.producer.take(one_array(before.column("producer")))
         return decided.codes, before.set_column(0, "producer", names)
 
     def _require_order(self, offset: Any) -> None:

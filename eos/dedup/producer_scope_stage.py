@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries, longs, no_rows, values_of
+from eos.arrow import array_of, binaries, ints_of, longs, no_rows, one_array, values_of
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SCOPE_STATES, BucketManifest, bucket_of, distinct, read_states, shard
 from eos.dedup.partition_validator import stamped
@@ -31,7 +31,7 @@ from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
 from eos.dedup.producer_scope_states import ProducerNumbers, newest_ms
 from eos.dedup.record_errors import refusal
 from eos.dedup.record_position import unpacked
-from eos.dedup.spool import StateSpool, whole
+from eos.dedup.spool import StateSpool
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import EosError
@@ -132,7 +132,7 @@ class _ShardValidator:
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
         states, bucket = self.states.combine_chunks(), self._bucket
         if buckets != self.kept.buckets:
-            bucket = bucket_of(whole(states.column("producer")), buckets)
+            bucket = bucket_of(one_array(states.column("producer")), buckets)
         # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
         order = np.argsort(bucket.astype(np.uint16), kind="stable")
         order = order[self._stays[order]]
@@ -180,7 +180,7 @@ class _ShardValidator:
         """Validate all records of the shard, in any order.
 
         Raise RecordRefusedError for the first record whose verdict ends the run."""
-        at, producer, epoch, sequence, *topics = (whole(each) for each in table.columns)
+        at, producer, epoch, sequence, *topics = (one_array(each) for each in table.columns)
         topic, partition, offset = unpacked(at, topics, self.topic)
         is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(table.num_rows, UNSTAMPED, np.int8)
@@ -188,7 +188,7 @@ class _ShardValidator:
         place, names = self._placed(topic, partition)
         has = values_of(is_stamped)
         who = producer.filter(is_stamped)
-        numbers = [_ints(each)[has] for each in (epoch, sequence, offset)]
+        numbers = [ints_of(each)[has] for each in (epoch, sequence, offset)]
         found = self._decided(who, numbers, place[has], names)
         codes[has], missing[has] = found.codes, found.missing
         rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
@@ -203,11 +203,11 @@ class _ShardValidator:
         """Return each row's partition number and the partitions' names.
 
         Numbers follow the order of topic and partition."""
-        named, numbers = topic.dictionary_encode(), _ints(partition)
+        named, numbers = topic.dictionary_encode(), ints_of(partition)
         topics = named.dictionary.to_pylist()
         rank = np.argsort(np.argsort(np.array(topics)))  # of each topic in sorted order
         span = int(numbers.max(initial=0)) + 1
-        combined = rank[_ints(named.indices)] * span + numbers
+        combined = rank[ints_of(named.indices)] * span + numbers
         counts = np.bincount(combined)
         there = np.flatnonzero(counts)
         topics.sort()
@@ -253,8 +253,3 @@ class _ShardValidator:
 
     def _missing(self, missing: Ints, at: int) -> int:
         return int(missing[at]) % self.policy.rules.sequences
-
-
-def _ints(values: Any) -> Ints:
-    found: Ints = values_of(values).astype(np.int64)
-    return found

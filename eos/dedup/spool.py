@@ -136,10 +136,3 @@ def unwritten(pipeline: str, files: str, folder: str, error: OSError) -> EosErro
         "the state root under the same path",
         path=folder,
     )
-
-
-def whole(column: Any) -> Any:
-    """Return a chunked array as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

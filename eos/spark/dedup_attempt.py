@@ -1,4 +1,13 @@
-"""How does one attempt validate its records with dedup, and save the producers' states?"""
+"""How does one attempt validate its records with dedup, and save the producers' states?
+
+Before an attempt commits, it knows that the records that it wrote are valid:
+
+| mode | check |
+| --- | --- |
+| VALIDATE_FIRST, `scope: partition` | none: a task holds a row until it has the row's verdict |
+| VALIDATE_FIRST, `scope: producer` | as many rows are read for the write as were validated |
+| VALIDATE_WITHIN, VALIDATE_AFTER | as many rows were validated as were read, and none is left out |
+"""
 
 from __future__ import annotations
 
