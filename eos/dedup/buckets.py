@@ -108,7 +108,7 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
     return set(np.flatnonzero(np.bincount(buckets)).tolist())
 
 
-def grown(buckets: int, rows: int) -> int:
+def grown_buckets(buckets: int, rows: int) -> int:
     """Return the number of buckets for this many states. It never shrinks."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH

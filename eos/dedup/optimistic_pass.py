@@ -33,7 +33,7 @@ from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.record_position import by_partition, unpacked
-from eos.dedup.spool import unwritten
+from eos.dedup.spool import write_error
 from eos.errors import AttemptFailedError, EosError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
@@ -109,7 +109,7 @@ class OptimisticPass:
             yield
         except OSError as error:
             files = "the stamps of producers' records"
-            raise unwritten(self.pipeline, files, self.work, error) from error
+            raise write_error(self.pipeline, files, self.work, error) from error
 
     def spool(self) -> Spool:
         """Return the stamp files of all tasks. Call it after all reading tasks have ended.

@@ -74,7 +74,7 @@ class PartitionStates:
             np.concatenate(both, axis=-1) for both in zip(mine, more, strict=True)
         )
 
-    def go_on(
+    def advance(
         self, rows: Ints, sizes: Ints, epoch: Ints, last: Ints, at_ms: int, most: int
     ) -> None:
         """Advance each state by `sizes` consecutive numbers, up to `last`. `most` caps the run."""

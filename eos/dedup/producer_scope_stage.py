@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from eos.arrow import array_of, binaries, ints_of, longs, no_rows, one_array, values_of
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SCOPE_STATES, BucketManifest, bucket_of, distinct, read_states, shard
-from eos.dedup.partition_validator import stamped
+from eos.dedup.partition_validator import valid_stamps
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
 from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
 from eos.dedup.producer_scope_states import ProducerNumbers, newest_ms
@@ -182,7 +182,7 @@ class _ShardValidator:
         Raise RecordRefusedError for the first record whose verdict ends the run."""
         at, producer, epoch, sequence, *topics = (one_array(each) for each in table.columns)
         topic, partition, offset = unpacked(at, topics, self.topic)
-        is_stamped = stamped(self.policy, producer, epoch, sequence)
+        is_stamped = valid_stamps(self.policy, producer, epoch, sequence)
         codes = np.full(table.num_rows, UNSTAMPED, np.int8)
         missing = np.zeros(table.num_rows, np.int64)
         place, names = self._placed(topic, partition)

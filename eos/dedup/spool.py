@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eos import private_files
-from eos.dedup.buckets import BucketManifest, folder_of, grown, write_states
+from eos.dedup.buckets import BucketManifest, folder_of, grown_buckets, write_states
 from eos.dedup.summary import Account
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import TopicPartition
@@ -69,7 +69,7 @@ class StateSpool:
         changed, buckets = result.changed, kept.buckets
         if changed:
             untouched = sum(f.rows for b, f in kept.files.items() if b not in result.read)
-            buckets = grown(buckets, result.count + untouched)
+            buckets = grown_buckets(buckets, result.count + untouched)
         if buckets != kept.buckets:
             result.load(set(kept.files))
             changed = set(range(buckets))
@@ -91,7 +91,7 @@ class StateSpool:
             self._reported(report)
         except OSError as error:
             files = "the states of producers"
-            raise unwritten(self.pipeline, files, self.folder, error) from error
+            raise write_error(self.pipeline, files, self.folder, error) from error
 
     def _written(self, result: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
@@ -127,7 +127,7 @@ class StateSpool:
         os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
 
 
-def unwritten(pipeline: str, files: str, folder: str, error: OSError) -> EosError:
+def write_error(pipeline: str, files: str, folder: str, error: OSError) -> EosError:
     reason = error.strerror or error
     return UnavailableError(
         "state_root_unwritable",

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from support import outside
 from support.deduped import policy, versions_in
 
-from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown, write_states
+from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown_buckets, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stamp_shards import STAMPS
 from eos.dedup.state_versions import StateVersions
@@ -180,7 +180,7 @@ def names(numbers: np.ndarray) -> pa.Array:
 
 def filled(made: StateVersions, count: int) -> str:
     """All of them in one partition, as if each had sent its first record."""
-    folder, buckets = made.table.location, grown(4, count)
+    folder, buckets = made.table.location, grown_buckets(4, count)
     (folder / "t-0").mkdir(parents=True)
     producers = names(np.arange(count))
     bucket = bucket_of(producers, buckets)

@@ -29,7 +29,7 @@ from eos.producers.state import (
     decide,
 )
 
-PLAIN = chunk.straight
+PLAIN = chunk.advance_continuing
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -44,9 +44,11 @@ def test_the_short_way_of_continuing_producers_gives_the_same_result(data, circl
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        patch.setattr(chunk, "straight", noticed)
+        patch.setattr(chunk, "advance_continuing", noticed)
         found = left(batches, wanted)
-        patch.setattr(chunk, "straight", lambda _known, rows, *_: np.zeros(len(rows), np.bool_))
+        patch.setattr(
+            chunk, "advance_continuing", lambda _known, rows, *_: np.zeros(len(rows), np.bool_)
+        )
         assert found == left(batches, wanted)
 
 

@@ -13,7 +13,15 @@ from support.deduped import Row, Sent, policy, stamps, versions_in
 
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
-from eos.dedup.stamp_shards import STAMPS, Gather, chunks, cut, schema, shards_of, unpacked
+from eos.dedup.stamp_shards import (
+    STAMPS,
+    Gather,
+    chunks,
+    schema,
+    shards_of,
+    split_by_shard,
+    unpacked,
+)
 
 ONE = schema(is_of_one_topic=True)
 
@@ -111,7 +119,7 @@ def test_without_rows_nothing_is_packed():
     assert list(Gather(STAMPS)(iter([]))) == []
     assert list(Gather(STAMPS)(iter([nothing, nothing]))) == []
     assert stamp_shards.sorted_by_shard(iter([nothing]), STAMPS) == []
-    assert list(cut(nothing)) == []
+    assert list(split_by_shard(nothing)) == []
     (packed,) = Gather(STAMPS)(iter([nothing, read(0, 1), nothing]))
     assert [part.num_rows for _, part in unpacked(iter([packed]), STAMPS)] == [1]
 
