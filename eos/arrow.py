@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,6 +60,19 @@ def values_of(array: Any, null: int = 0) -> Any:
     else:
         every = np.frombuffer(data, array.type.to_pandas_dtype())
     return every[array.offset : array.offset + len(array)]
+
+
+def ints_of(array: Any, null: int = 0) -> npt.NDArray[np.int64]:
+    """Return the numbers of an array as a copy of 64-bit integers."""
+    found: npt.NDArray[np.int64] = values_of(array, null).astype(np.int64)
+    return found
+
+
+def one_array(column: Any) -> Any:
+    """Return a chunked array as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

@@ -44,7 +44,7 @@ STATES = pa.schema(
 )
 # States of `scope: producer`: a row per producer and epoch. `partitions` lists the partitions in
 # which no newer epoch was seen.
-SPREAD_STATES = pa.schema(
+SCOPE_STATES = pa.schema(
     [
         ("producer", pa.binary()),
         ("epoch", pa.int64()),
@@ -63,7 +63,7 @@ SHARDS = 16
 _SHARDED = "*"  # not a valid topic name
 
 
-class Home(NamedTuple):
+class BucketKey(NamedTuple):
     """One of the `buckets` buckets of a source partition or shard."""
 
     topic: str
@@ -108,7 +108,7 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
     return set(np.flatnonzero(np.bincount(buckets)).tolist())
 
 
-def grown(buckets: int, rows: int) -> int:
+def grown_buckets(buckets: int, rows: int) -> int:
     """Return the number of buckets for this many states. It never shrinks."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH

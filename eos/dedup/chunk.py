@@ -46,7 +46,7 @@ def decide(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> ChunkVerdicts:
     """Return the verdicts of a chunk and update `known`. `rows` has each producer's row there."""
-    has_moved = straight(known, rows, sent, now_ms, rules)
+    has_moved = advance_continuing(known, rows, sent, now_ms, rules)
     codes = np.zeros(len(sent.who), np.int8)
     at = np.flatnonzero(~has_moved[sent.who])
     before = known.states(rows[~has_moved])
@@ -67,7 +67,9 @@ def decide(
     return ChunkVerdicts(codes, has_moved, before)
 
 
-def straight(known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> Flags:
+def advance_continuing(
+    known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
+) -> Flags:
     """Return which producers just continue, and advance their states in `known`."""
     who, epoch, sequence = sent
     is_once = len(who) == len(rows)
@@ -88,5 +90,5 @@ def straight(known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules:
         found[who[1:][~follows]] = False
     ends = ends[found]
     most = rules.sequences // 2
-    known.go_on(rows[found], sizes[found], epoch[ends], sequence[ends], now_ms, most)
+    known.advance(rows[found], sizes[found], epoch[ends], sequence[ends], now_ms, most)
     return found

@@ -109,3 +109,12 @@ class NumberRanges:
         found: Ints = base.copy()
         np.add.at(found, self.owner[is_next], size[is_next])
         return found
+
+
+def group_starts(*columns: Ints) -> Flags:
+    """Return which rows begin a group: they differ from the row before in one of the columns."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for each in columns:
+        found[1:] |= each[1:] != each[:-1]
+    return found

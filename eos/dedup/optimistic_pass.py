@@ -19,7 +19,7 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.record_position import by_partition, unpacked
-from eos.dedup.spool import unwritten
+from eos.dedup.spool import write_error
 from eos.errors import AttemptFailedError, EosError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
@@ -69,7 +69,7 @@ class Spool(NamedTuple):
     """Stamp files of the tasks of one attempt, and the number of their records per partition."""
 
     files: tuple[str, ...]
-    counts: Mapping[TopicPartition, int]
+    counts: Counter[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class OptimisticPass:
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
         """Yield `appended` for all rows of each batch immediately, then write the report."""
         with self._writing():
-            noting = _StampSpooler.of(self)
-        with closing(noting):
+            spooler = _StampSpooler.of(self)
+        with closing(spooler):
             for batch in batches:
                 with self._writing():
-                    noting.add(*batch)
+                    spooler.add(*batch)
                 yield array_of(np.zeros(len(batch[0]), np.int8), pa.int8())
             with self._writing():
-                noting.report()
+                spooler.report()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -109,9 +109,9 @@ class OptimisticPass:
             yield
         except OSError as error:
             files = "the stamps of producers' records"
-            raise unwritten(self.pipeline, files, self.work, error) from error
+            raise write_error(self.pipeline, files, self.work, error) from error
 
-    def left(self) -> Spool:
+    def spool(self) -> Spool:
         """Return the stamp files of all tasks. Call it after all reading tasks have ended.
 
         Raise AttemptFailedError if two runs of a task read different records, or if the ranges of
@@ -133,9 +133,9 @@ class OptimisticPass:
                 if len(other) >= len(last) and other != last:
                     raise self._disagree(*itertools.chain(*last, *other))
         every = sorted(itertools.chain.from_iterable(files))
-        for before, behind in itertools.pairwise(every):
-            if before.tp == behind.tp and behind.first <= before.last:
-                raise self._disagree(before, behind)
+        for before, after in itertools.pairwise(every):
+            if before.tp == after.tp and after.first <= before.last:
+                raise self._disagree(before, after)
         counts: Counter[TopicPartition] = Counter()
         for each in every:
             counts[each.tp] += each.records
@@ -196,10 +196,10 @@ class _StampSpooler:
         self.stamps.close()
         self.file.close()
         task, attempt = _task()
-        says = {"task": task, "attempt": attempt, "places": sorted(self.places.values())}
+        report = {"task": task, "attempt": attempt, "places": sorted(self.places.values())}
         unfinished = self.place.with_suffix(".part")
-        unfinished.write_text(json.dumps(says), encoding="ascii")
-        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - as in `leave`
+        unfinished.write_text(json.dumps(report), encoding="ascii")
+        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - as in `StateSpool`
 
     def close(self) -> None:
         self.file.close()
@@ -213,16 +213,16 @@ class DeferredCheck:
     first `tasks` writing tasks validates its part of the shards."""
 
     stage: ProducerScopeStage
-    trusting: OptimisticPass
+    passed: OptimisticPass
     tasks: int
 
     def __call__(self, task: int) -> None:
         if task < self.tasks:
-            self.stage.judge(self._parts(range(task, SHARDS, self.tasks)))
+            self.stage.validate(self._parts(range(task, SHARDS, self.tasks)))
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[stamp_shards.Part]:
         """Yield the stamps shard by shard, and within a shard in the order of the files."""
-        files = self.trusting.left().files
+        files = self.passed.spool().files
         for number in numbers:
             for file in files:  # one at a time: there may be more files than a process may open
                 try:

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries, longs, values_of
+from eos.arrow import array_of, binaries, ints_of, longs, one_array, values_of
 from eos.dedup.buckets import STATES, bucket_of
-from eos.dedup.spool import whole
 from eos.producers import table as tables
 from eos.producers.sequences import Flags, Ints
 
@@ -52,7 +51,7 @@ class PartitionStates:
 
     def add(self, states: pa.Table, bucket: Ints) -> None:
         """Add the states of a file. Their producers must not have a row yet."""
-        self._extend(whole(states.column("producer")), bucket, *self._read(states))
+        self._extend(one_array(states.column("producer")), bucket, *self._read(states))
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
         """Return the row of each producer. The producers must be distinct; new ones get a row."""
@@ -75,7 +74,7 @@ class PartitionStates:
             np.concatenate(both, axis=-1) for both in zip(mine, more, strict=True)
         )
 
-    def go_on(
+    def advance(
         self, rows: Ints, sizes: Ints, epoch: Ints, last: Ints, at_ms: int, most: int
     ) -> None:
         """Advance each state by `sizes` consecutive numbers, up to `last`. `most` caps the run."""
@@ -97,7 +96,7 @@ class PartitionStates:
 
     def put(self, states: pa.Table) -> None:
         """Store states that have the form of `states`."""
-        rows = _ints(states.column("producer"))
+        rows = ints_of(states.column("producer"))
         (
             self.epoch[rows],
             self.last[rows],
@@ -146,9 +145,9 @@ class PartitionStates:
 
     def _read(self, states: pa.Table) -> tuple[Ints, ...]:
         """Return epoch, last, run, at_ms and older from the columns that `_written` returned."""
-        epoch, run, at_ms = (_ints(states.column(name)) for name in ("epoch", "run", "at_ms"))
-        lists = whole(states.column("last"))
-        counts, numbers = _ints(lists.value_lengths()), _ints(lists.flatten())
+        epoch, run, at_ms = (ints_of(states.column(name)) for name in ("epoch", "run", "at_ms"))
+        lists = one_array(states.column("last"))
+        counts, numbers = ints_of(lists.value_lengths()), ints_of(lists.flatten())
         ends = np.cumsum(counts)
         last = numbers[ends - 1]
         older = np.full((len(self.older), len(run)), _NONE)
@@ -158,8 +157,3 @@ class PartitionStates:
             has = np.flatnonzero(more >= back)
             older[-back, has] = numbers[ends[has] - own[has] - back]
         return epoch, last, run, at_ms, older
-
-
-def _ints(values: Any) -> Ints:
-    numbers: Ints = values_of(values).astype(np.int64)
-    return numbers

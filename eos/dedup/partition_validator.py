@@ -2,6 +2,7 @@
 
 The validator applies the producers' state machine to Arrow columns. Rows arrive in chunks, and
 `chunk.decide` decides one chunk at a time. Only the buckets of the chunk's producers are read.
+`scalar_verdicts` is the specification, with a worked example.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, scalar_of, text_of, values_of
+from eos.arrow import array_of, one_array, scalar_of, text_of, values_of
 from eos.dedup.buckets import BucketManifest, bucket_of, distinct, read_states
 from eos.dedup.chunk import Sent, decide
 from eos.dedup.partition_states import READ, PartitionStates
 from eos.dedup.policy import UNSTAMPED, Policy
-from eos.dedup.record_errors import awaited, expected, named, refusal
-from eos.dedup.spool import whole
+from eos.dedup.record_errors import expected_number, expected_text, partition_name, refusal
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import PromiseBrokenError
@@ -58,15 +58,15 @@ class PartitionValidator:
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
         return self._known.by_bucket(buckets, is_as_read=buckets == self.kept.buckets)
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         return {"offset_first": self.offset_first, "offset_last": self.offset_last}
 
-    def judge(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
+    def validate(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
         """Return a verdict code for each row of a chunk. Rows must be in the partition's order.
 
         Raise RecordRefusedError for the first record whose verdict ends the run."""
         self._require_order(offset)
-        is_stamped = stamped(self.policy, producer, epoch, sequence)
+        is_stamped = valid_stamps(self.policy, producer, epoch, sequence)
         codes = np.full(len(offset), UNSTAMPED, np.int8)
         stamps = (each.filter(is_stamped) for each in (producer, epoch, sequence))
         codes[values_of(is_stamped)], before = self._decided(*stamps)
@@ -76,8 +76,8 @@ class PartitionValidator:
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             at = int(wrong[0])
-            raise refusal(self.pipeline, rows, at, expected(self.policy, rows, at, before))
-        self.account.add(rows, lambda at: awaited(self.policy, rows, at, before))
+            raise refusal(self.pipeline, rows, at, expected_text(self.policy, rows, at, before))
+        self.account.add(rows, lambda at: expected_number(self.policy, rows, at, before))
         return codes
 
     def load(self, buckets: set[int]) -> None:
@@ -112,7 +112,7 @@ class PartitionValidator:
         decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
         self.changed |= distinct(buckets[decided.has_moved])
         before = decided.before
-        names = self._known.producer.take(whole(before.column("producer")))
+        names = self._known.producer.take(one_array(before.column("producer")))
         return decided.codes, before.set_column(0, "producer", names)
 
     def _require_order(self, offset: Any) -> None:
@@ -124,7 +124,7 @@ class PartitionValidator:
         if not len(numbers):
             return
         if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
-            partition, offset_first = named(self.home), int(numbers[0])
+            partition, offset_first = partition_name(self.home), int(numbers[0])
             raise PromiseBrokenError(
                 "dedup_order",
                 f"{self.pipeline}: the records of {partition} arrived out of order "
@@ -136,7 +136,7 @@ class PartitionValidator:
         self.offset_last = int(numbers[-1])
 
 
-def stamped(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
+def valid_stamps(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
     """Return a mask of the records with a producer id and with numbers in their valid range."""
     found = values_of(pc.is_valid(producer))
     limits = policy.rules.limits

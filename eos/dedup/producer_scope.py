@@ -1,18 +1,12 @@
 """Which verdict does each record get if a producer's numbers span several partitions?
 
-A micro-batch is a set: a producer's records in it are checked together, lowest epoch and number
-first. Of two records with one number, the first by topic, partition and offset counts. So the
-order in which partitions are read does not matter, and each attempt decides the same.
+`scalar_producer_scope` is the specification, with the rules and a worked example. Here all records
+of a shard's producers are decided at once, with numpy.
 
 The state of an epoch has the accepted numbers (`runs`) and the lowest missing number (`base`).
 Records below `base` are accepted down to `begin`. It is less than `base` only if the producer's
-first known record was in the middle of its sequence. A number `window` or more above the lowest
-missing number is a gap. If gaps are accepted, holes that begin that far below it are given up.
-A record of an older epoch is fenced only after a newer epoch's record in the same partition. In
-another partition it may have been sent before that record, so its own epoch's state decides.
-
-Numbers that wrap are unwrapped by their distance to the previous record of the same producer,
-epoch and partition. The first of a partition is compared to the lowest missing number."""
+first known record was in the middle of its sequence.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +15,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eos.dedup.number_ranges import NumberRanges
+from eos.dedup.number_ranges import NumberRanges, group_starts
 from eos.producers.sequences import Flags, Ints
-from eos.producers.state import UNWRAPPED, VERDICTS, Verdict
+from eos.producers.state import UNWRAPPED, VERDICTS
 
 EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
 _SMALL = 1 << 16  # if all epochs are below this, each epoch is its own rank
-_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
-    VERDICTS.index(each)
-    for each in (
-        Verdict.APPENDED,
-        Verdict.DUPLICATE,
-        Verdict.LATE,
-        Verdict.GAP,
-        Verdict.FENCED,
-        Verdict.UNKNOWN_PRODUCER,
-    )
-)
+_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(len(VERDICTS))
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ScopeRules:
     """Rules of `scope: producer`. A record may be `window` above the lowest missing number."""
 
     window: int
@@ -116,7 +100,7 @@ class _Groups:
         keys = producer * (int(ranks.max(initial=0)) + 1) + ranks
         # Same result as numpy.unique, in half the time if keys are nearly in order.
         order = np.argsort(keys, kind="stable")
-        is_first = np.append(True, np.diff(keys[order]) != 0)
+        is_first = group_starts(keys[order])
         at, group = order[is_first], np.empty(len(keys), np.int64)
         group[order] = np.cumsum(is_first) - 1
         producer, epoch = producer[at], epoch[at]
@@ -144,7 +128,7 @@ class _Groups:
         return found
 
 
-def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
+def decide(stamps: Stamps, known: Epochs, rules: ScopeRules) -> ScopeVerdicts:
     """Return the verdict of each record and the states after them."""
     if not len(stamps.epoch):
         nothing = np.zeros(0, np.int64)
@@ -157,15 +141,15 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
     groups, of_known, group = grouped
     order = np.lexsort((stamps.offset, stamps.place, stamps.number, group))
     order = order[~fences.is_fenced[order]]
-    judged = _ScopeResult.of(stamps.number[order], group[order], groups, of_known, known, rules)
+    result = _ScopeResult.of(stamps.number[order], group[order], groups, of_known, known, rules)
     codes = np.full(len(order) + int(fences.is_fenced.sum()), _FENCED, np.int8)
-    codes[order] = judged.codes
-    epochs = judged.epochs(groups, fences)
+    codes[order] = result.codes
+    epochs = result.epochs(groups, fences)
     has_moved = np.zeros(int(groups.producer.max(initial=-1)) + 1, np.bool_)
-    has_moved[groups.producer[judged.has_moved]] = True
+    has_moved[groups.producer[result.has_moved]] = True
     has_moved[fences.raised] = True
     missing = np.zeros(len(codes), np.int64)
-    missing[order] = judged.missing
+    missing[order] = result.missing
     return ScopeVerdicts(codes, missing, epochs, np.flatnonzero(has_moved))
 
 
@@ -179,7 +163,7 @@ def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
     return values, ranks.astype(np.int64)
 
 
-def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
+def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
     """Return numbers that continue to grow where sequences wrap to 0."""
     count, circle = len(stamps.number), rules.sequences
     if not rules.wraps or not count:
@@ -187,8 +171,7 @@ def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
     groups, _, group = _Groups.of(stamps, known, np.ones(count, np.bool_))
     order = np.lexsort((stamps.offset, stamps.place, group))
     group, place, number = group[order], stamps.place[order], stamps.number[order]
-    is_group = np.append(True, group[1:] != group[:-1])
-    is_first = is_group | np.append(True, place[1:] != place[:-1])
+    is_group, is_first = group_starts(group), group_starts(group, place)
     start = groups.was(known.base)
     is_unknown = (groups.known < 0) & ~groups.is_new
     start[group[is_group]] += np.where(is_unknown, 1, 0)[group[is_group]] * number[is_group]
@@ -213,39 +196,39 @@ class _Fences:
 
     @classmethod
     def of(
-        cls, stamps: Stamps, known: Epochs, rules: Spread, groups: _Groups, group: Ints
+        cls, stamps: Stamps, known: Epochs, rules: ScopeRules, groups: _Groups, group: Ints
     ) -> _Fences:
         """Return the fences. `group` is each record's place in `groups`, without any fence."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
         # A rejected record fences nothing. Else one corrupt stamp would fence all other records.
-        is_taken = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
-        believed = (groups.known >= 0) | (~groups.is_over & is_taken)
+        is_accepted = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
+        can_fence = (groups.known >= 0) | (~groups.is_over & is_accepted)
         owner = known.fence_owner
         producer = np.concatenate((known.producer[owner], stamps.producer))
         place = np.concatenate((known.fence_place, stamps.place))
         epochs = np.concatenate((known.epoch[owner], stamps.epoch))
         values, ranks = _ranked(epochs)
-        counts = np.concatenate((np.ones(len(owner), np.bool_), believed[group]))
-        says = np.where(counts, ranks + 1, 0)  # 0: fences nothing
+        counts = np.concatenate((np.ones(len(owner), np.bool_), can_fence[group]))
+        fence = np.where(counts, ranks + 1, 0)  # 0: fences nothing
         offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))
         order = np.lexsort((offset, place, producer))
-        is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = (np.diff(producer[order]) != 0) | (np.diff(place[order]) != 0)
+        is_first = group_starts(producer[order], place[order])
         lift = np.cumsum(is_first) * (len(values) + 2)
-        newest = np.maximum.accumulate(says[order] + lift) - lift
+        newest = np.maximum.accumulate(fence[order] + lift) - lift
         is_fenced = np.zeros(len(order), np.bool_)
         is_fenced[order] = ranks[order] + 1 < newest
         is_last = np.append(is_first[1:], True)
         last, first = order[is_last], order[is_first]
         top = newest[is_last]
-        tells = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)  # epoch 0 can't fence any epoch
-        is_raised = tells & ~((first < len(owner)) & (says[first] == top))
+        # Epoch 0 can't fence any epoch.
+        has_fence = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)
+        is_raised = has_fence & ~((first < len(owner)) & (fence[first] == top))
         return cls(
             is_fenced[len(owner) :],
-            producer[last[tells]],
-            place[last[tells]],
-            values[top[tells] - 1],
+            producer[last[has_fence]],
+            place[last[has_fence]],
+            values[top[has_fence] - 1],
             producer[last[is_raised]],
         )
 
@@ -269,11 +252,10 @@ class _ScopeResult:
         groups: _Groups,
         of_known: Ints,
         known: Epochs,
-        rules: Spread,
+        rules: ScopeRules,
     ) -> _ScopeResult:
         """Return the result for records that are ordered by group and number."""
-        is_first = np.ones(len(numbers), np.bool_)
-        is_first[1:] = (np.diff(owners) != 0) | (np.diff(numbers) != 0)
+        is_first = group_starts(owners, numbers)
         owner, number = owners[is_first], numbers[is_first]
         begin, base, is_met = _begins(owner, number, groups, known, rules)
         runs = NumberRanges(of_known[known.runs.owner], known.runs.first, known.runs.last)
@@ -292,11 +274,11 @@ class _ScopeResult:
         missing = np.zeros(len(number), np.int64)
         missing[gaps] = lacks[is_gap]
         writes = (_APPENDED, _UNKNOWN, *([_GAP] if rules.accepts_gap else []))
-        is_taken = np.isin(codes, writes)
-        merged = runs.ordered_with(owner[is_taken], number[is_taken]).merged()
+        is_accepted = np.isin(codes, writes)
+        merged = runs.ordered_with(owner[is_accepted], number[is_accepted]).merged()
         has_gap, has_moved = np.zeros((2, len(base)), np.bool_)
         has_gap[owner[gaps]] = rules.accepts_gap
-        has_moved[owner[is_taken]] = True
+        has_moved[owner[is_accepted]] = True
         begin, base, merged = _settled(merged, begin, base, has_gap, rules)
         row = np.cumsum(is_first) - 1
         every = codes[row]
@@ -334,15 +316,13 @@ class _ScopeResult:
 
 
 def _begins(
-    owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: Spread
+    owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: ScopeRules
 ) -> tuple[Ints, Ints, Flags]:
     """Return `begin` and `base` of each group, and which numbers are the first of an unknown
     producer without being 0."""
     begin, base = groups.was(known.begin), groups.was(known.base)
-    is_head = np.ones(len(owner), np.bool_)
-    is_head[1:] = owner[1:] != owner[:-1]
     is_unknown = (groups.known < 0) & ~groups.is_new & ~groups.is_over
-    is_met = is_head & is_unknown[owner] & (number != 0)
+    is_met = group_starts(owner) & is_unknown[owner] & (number != 0)
     met = number[is_met]
     base[owner[is_met]] = met
     lowest = met - rules.window
@@ -351,7 +331,7 @@ def _begins(
 
 
 def _gaps(
-    runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: Spread
+    runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: ScopeRules
 ) -> tuple[Flags, Ints]:
     """Return which numbers at `base` or above are gaps, and the lowest missing one of each."""
     above = runs.chosen(runs.first >= base[runs.owner])
@@ -364,7 +344,7 @@ def _gaps(
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)
     given_up = holes.at_or_below(owner, number - rules.window)
-    is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
+    is_gap: Flags = (given_up >= 0) & group_starts(given_up)
     if not len(holes):
         return is_gap, number
     # The first hole of the epoch, or the next one above the holes that were given up before.
@@ -375,7 +355,7 @@ def _gaps(
 
 
 def _settled(
-    runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
+    runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: ScopeRules
 ) -> tuple[Ints, Ints, NumberRanges]:
     """Return `begin`, `base` and `runs` as stored: reduced to what the window needs."""
     top = base - 1

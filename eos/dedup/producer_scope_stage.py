@@ -22,16 +22,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries, longs, no_rows, values_of
+from eos.arrow import array_of, binaries, ints_of, longs, no_rows, one_array, values_of
 from eos.dedup import stamp_shards
-from eos.dedup.buckets import SPREAD_STATES, BucketManifest, bucket_of, distinct, read_states, shard
-from eos.dedup.partition_validator import stamped
+from eos.dedup.buckets import SCOPE_STATES, BucketManifest, bucket_of, distinct, read_states, shard
+from eos.dedup.partition_validator import valid_stamps
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
-from eos.dedup.producer_scope import ScopeVerdicts, Spread, Stamps, decide
+from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
 from eos.dedup.producer_scope_states import ProducerNumbers, newest_ms
 from eos.dedup.record_errors import refusal
 from eos.dedup.record_position import unpacked
-from eos.dedup.spool import StateSpool, whole
+from eos.dedup.spool import StateSpool
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import EosError
@@ -69,34 +69,34 @@ class ProducerScopeStage:
         """Validate packed stamps; yield no rows. Spark calls this with batches of `PACKED` rows.
 
         Rows must be ordered by shard, and one task must get all rows of a shard."""
-        yield from self._judged(stamp_shards.unpacked(batches, self.schema))
+        yield from self._validated(stamp_shards.unpacked(batches, self.schema))
 
     def at_once(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Validate all stamps of a micro-batch in one task, which keeps them in memory.
 
         Spark calls this without a shuffle, so the stamps are not packed: each row is one stamp.
         Yield no rows, because the verdicts are written to files."""
-        yield from self._judged(stamp_shards.sorted_by_shard(batches, self.schema))
+        yield from self._validated(stamp_shards.sorted_by_shard(batches, self.schema))
 
-    def _judged(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
+    def _validated(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
         try:
-            self.judge(parts)
+            self.validate(parts)
         except EosError as error:
             raise self.seal.crossing(error) from error
         yield from ()
 
-    def judge(self, parts: Iterable[stamp_shards.Part]) -> None:
-        leaving = StateSpool(self.pipeline, self.folder, self.work)
+    def validate(self, parts: Iterable[stamp_shards.Part]) -> None:
+        spool = StateSpool(self.pipeline, self.folder, self.work)
         # A shard is kept in memory until it is complete: a producer is validated as a whole.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
             kept = self.known.get(home, BucketManifest(_FIRST_BUCKETS))
-            judge = _ShardValidator(
+            validator = _ShardValidator(
                 self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms, self.topic
             )
-            judge.judge(rows)
-            leaving.leave(judge)
+            validator.validate(rows)
+            spool.write(validator)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _ShardValidator:
     folder: Path
     now_ms: int
     topic: str
-    states: pa.Table = field(default_factory=lambda: no_rows(SPREAD_STATES))
+    states: pa.Table = field(default_factory=lambda: no_rows(SCOPE_STATES))
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
     expired: int = 0
@@ -132,13 +132,13 @@ class _ShardValidator:
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
         states, bucket = self.states.combine_chunks(), self._bucket
         if buckets != self.kept.buckets:
-            bucket = bucket_of(whole(states.column("producer")), buckets)
+            bucket = bucket_of(one_array(states.column("producer")), buckets)
         # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
         order = np.argsort(bucket.astype(np.uint16), kind="stable")
         order = order[self._stays[order]]
         return states.take(longs(order)), bucket[order]
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         return {"places": self._places}
 
     def load(self, buckets: set[int]) -> None:
@@ -147,12 +147,12 @@ class _ShardValidator:
         Producers that were idle for `forget_ms` are removed and become unknown."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        parts, of = [no_rows(SPREAD_STATES)], [self._bucket[:0]]
+        parts, of = [no_rows(SCOPE_STATES)], [self._bucket[:0]]
         for bucket in missing:
             file = self.kept.files.get(bucket)
             if file is None:
                 continue
-            found = read_states(str(self.folder / file.path), file, SPREAD_STATES)
+            found = read_states(str(self.folder / file.path), file, SCOPE_STATES)
             oldest = values_of(found.column("at_ms")).min()
             if self.now_ms - oldest >= self.policy.forget_ms:
                 found = self._without_idle(bucket, found)
@@ -176,38 +176,38 @@ class _ShardValidator:
         self.changed.add(bucket)
         return states.filter(array_of(is_young, pa.bool_()))
 
-    def judge(self, table: pa.Table) -> None:
+    def validate(self, table: pa.Table) -> None:
         """Validate all records of the shard, in any order.
 
         Raise RecordRefusedError for the first record whose verdict ends the run."""
-        at, producer, epoch, sequence, *topics = (whole(each) for each in table.columns)
+        at, producer, epoch, sequence, *topics = (one_array(each) for each in table.columns)
         topic, partition, offset = unpacked(at, topics, self.topic)
-        is_stamped = stamped(self.policy, producer, epoch, sequence)
+        is_stamped = valid_stamps(self.policy, producer, epoch, sequence)
         codes = np.full(table.num_rows, UNSTAMPED, np.int8)
         missing = np.zeros(table.num_rows, np.int64)
         place, names = self._placed(topic, partition)
         has = values_of(is_stamped)
         who = producer.filter(is_stamped)
-        numbers = [_ints(each)[has] for each in (epoch, sequence, offset)]
+        numbers = [ints_of(each)[has] for each in (epoch, sequence, offset)]
         found = self._decided(who, numbers, place[has], names)
         codes[has], missing[has] = found.codes, found.missing
         rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             first = int(wrong[np.lexsort((values_of(offset)[wrong], place[wrong]))[0]])
-            says = self._expected(rows, first, missing)
-            raise refusal(self.pipeline, rows, first, says, has_window=True)
+            details = self._expected(rows, first, missing)
+            raise refusal(self.pipeline, rows, first, details, has_window=True)
         self.account.add(rows, lambda at: self._missing(missing, at))
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
         """Return each row's partition number and the partitions' names.
 
         Numbers follow the order of topic and partition."""
-        named, numbers = topic.dictionary_encode(), _ints(partition)
+        named, numbers = topic.dictionary_encode(), ints_of(partition)
         topics = named.dictionary.to_pylist()
         rank = np.argsort(np.argsort(np.array(topics)))  # of each topic in sorted order
         span = int(numbers.max(initial=0)) + 1
-        combined = rank[_ints(named.indices)] * span + numbers
+        combined = rank[ints_of(named.indices)] * span + numbers
         counts = np.bincount(combined)
         there = np.flatnonzero(counts)
         topics.sort()
@@ -232,7 +232,7 @@ class _ShardValidator:
         stamps = Stamps(who, epoch, sequence, place, offset)
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
-        found = decide(stamps, known, Spread(self.policy.window, accepts_gap, rules.sequences))
+        found = decide(stamps, known, ScopeRules(self.policy.window, accepts_gap, rules.sequences))
         has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: not a producer here
         has_moved[found.moved] = True
         # A producer without a change keeps its state, including the time of its last change.
@@ -253,8 +253,3 @@ class _ShardValidator:
 
     def _missing(self, missing: Ints, at: int) -> int:
         return int(missing[at]) % self.policy.rules.sequences
-
-
-def _ints(values: Any) -> Ints:
-    found: Ints = values_of(values).astype(np.int64)
-    return found

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, longs, values_of
-from eos.dedup.buckets import SPREAD_STATES
+from eos.arrow import array_of, ints_of, longs, one_array
+from eos.dedup.buckets import SCOPE_STATES
 from eos.dedup.number_ranges import NumberRanges
 from eos.dedup.producer_scope import Epochs
-from eos.dedup.spool import whole
 from eos.producers.sequences import Ints
 
 
@@ -35,29 +34,29 @@ class ProducerNumbers:
 
         `places` has the partitions of the rows, sorted. States may name further partitions."""
         found = producers.dictionary_encode()
-        return cls(found.dictionary, places), _ints(found.indices)
+        return cls(found.dictionary, places), ints_of(found.indices)
 
     def who(self, states: pa.Table) -> Ints:
         """Return the number of each state's producer, or -1 if no row has this producer."""
         found = pc.index_in(states.column("producer"), value_set=self.producers)
-        return _ints(found, null=-1)
+        return ints_of(found, null=-1)
 
     def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, ProducerNumbers]:
         """Return the states as arrays, and a mapping extended by partitions that only they name."""
-        lists = whole(own.column("partitions"))
+        lists = one_array(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
-        epoch = _ints(own.column("epoch"))
+        epoch = ints_of(own.column("epoch"))
         order = np.lexsort((epoch, who))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        first = whole(own.column("first"))
+        first = one_array(own.column("first"))
         owner = back[_owners(first)]
-        run_order = np.lexsort((_ints(first.flatten()), owner))
-        last = _ints(whole(own.column("last")).flatten())
-        runs = NumberRanges(owner[run_order], _ints(first.flatten())[run_order], last[run_order])
+        run_order = np.lexsort((ints_of(first.flatten()), owner))
+        last = ints_of(one_array(own.column("last")).flatten())
+        runs = NumberRanges(owner[run_order], ints_of(first.flatten())[run_order], last[run_order])
         begin, base, forgotten = (
-            _ints(own.column(name))[order] for name in ("begin", "base", "forgotten")
+            ints_of(own.column(name))[order] for name in ("begin", "base", "forgotten")
         )
         epochs = Epochs(
             who[order],
@@ -67,7 +66,7 @@ class ProducerNumbers:
             forgotten,
             runs,
             back[_owners(lists)],
-            _ints(pc.index_in(fences, value_set=every)),
+            ints_of(pc.index_in(fences, value_set=every)),
         )
         return epochs, ProducerNumbers(self.producers, every)
 
@@ -86,28 +85,23 @@ class ProducerNumbers:
             "partitions": _lists(epochs.fence_owner[order], places, len(epochs.epoch)),
             "at_ms": longs(now_ms[epochs.producer]),
         }
-        return pa.table(columns, schema=SPREAD_STATES)
+        return pa.table(columns, schema=SCOPE_STATES)
 
 
 def newest_ms(states: pa.Table) -> Ints:
     """Return, for each row, the newest change of any epoch of its producer."""
-    who = _ints(whole(states.column("producer")).dictionary_encode().indices)
+    who = ints_of(one_array(states.column("producer")).dictionary_encode().indices)
     newest = np.zeros(int(who.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(newest, who, _ints(states.column("at_ms")))
+    np.maximum.at(newest, who, ints_of(states.column("at_ms")))
     return newest[who]
 
 
 def _owners(lists: Any) -> Ints:
     """Return, for each element of all lists, the index of its list."""
-    return np.repeat(np.arange(len(lists)), _ints(lists.value_lengths()))
+    return np.repeat(np.arange(len(lists)), ints_of(lists.value_lengths()))
 
 
 def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
     """Return a list of values per owner. `values` must be in the order of their owners."""
     offsets = np.searchsorted(owner, np.arange(count + 1))
     return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)
-
-
-def _ints(values: Any, null: int = 0) -> Ints:
-    found: Ints = values_of(values, null).astype(np.int64, copy=False)
-    return found

@@ -37,9 +37,9 @@ def refusal(
     `details` is a text about the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
-    offset, producer = rows.offset[at].as_py(), told(rows.producer[at].as_py())
+    offset, producer = rows.offset[at].as_py(), producer_text(rows.producer[at].as_py())
     epoch, sequence = _or_none(rows.epoch[at].as_py()), _or_none(rows.sequence[at].as_py())
-    partition = named(tp)
+    partition = partition_name(tp)
     cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
     keeps = "" if name == "unknown_producer" else ", `dead_letter` writes them to a topic"
     cause, option = cause.replace("PIPELINE", pipeline), OPTIONS[name]
@@ -57,7 +57,7 @@ def refusal(
     )
 
 
-def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> str:
+def expected_text(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> str:
     """Return the text about the expected number, for a producer with one sequence per partition.
 
     `before` has the producers' states at the beginning of the chunk."""
@@ -69,11 +69,11 @@ def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> st
     return ""
 
 
-def awaited(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
+def expected_number(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
     """Return the number that was expected at the row `at`, which is a gap.
 
-    It is one after the last accepted number of the same epoch. Unlike `expected`, this does not
-    replay the records one by one. A gap that does not end the run may occur often."""
+    It is one after the last accepted number of the same epoch. A gap that does not end the run may
+    occur often. So unlike `expected_text`, this does not replay the records one by one."""
     producer, epoch = rows.producer[at], rows.epoch[at]
     own = pc.and_(
         pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)
@@ -91,11 +91,11 @@ def awaited(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int
     return int((last + 1) % policy.rules.sequences)
 
 
-def told(producer: bytes | None) -> str:
+def producer_text(producer: bytes | None) -> str:
     return _or_none(None if producer is None else producer.decode(errors="backslashreplace"))
 
 
-def named(tp: TopicPartition) -> str:
+def partition_name(tp: TopicPartition) -> str:
     return f"{tp.topic}-{tp.partition}"
 
 

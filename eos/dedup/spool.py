@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eos import private_files
-from eos.dedup.buckets import BucketManifest, folder_of, grown, write_states
+from eos.dedup.buckets import BucketManifest, folder_of, grown_buckets, write_states
 from eos.dedup.summary import Account
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import TopicPartition
@@ -48,7 +48,7 @@ class ShardResult(Protocol):
 
     def load(self, buckets: set[int]) -> None: ...
 
-    def says(self) -> Mapping[str, Any]:
+    def report(self) -> Mapping[str, Any]:
         """Return additional entries for the report."""
         ...
 
@@ -63,43 +63,43 @@ class StateSpool:
     folder: str
     work: str
 
-    def leave(self, judged: ShardResult) -> None:
+    def write(self, result: ShardResult) -> None:
         """Write the changed states, then the report that names them."""
-        kept, home, account = judged.kept, judged.home, judged.account
-        changed, buckets = judged.changed, kept.buckets
+        kept, home, account = result.kept, result.home, result.account
+        changed, buckets = result.changed, kept.buckets
         if changed:
-            untouched = sum(f.rows for b, f in kept.files.items() if b not in judged.read)
-            buckets = grown(buckets, judged.count + untouched)
+            untouched = sum(f.rows for b, f in kept.files.items() if b not in result.read)
+            buckets = grown_buckets(buckets, result.count + untouched)
         if buckets != kept.buckets:
-            judged.load(set(kept.files))
+            result.load(set(kept.files))
             changed = set(range(buckets))
         report = {
             "topic": home.topic,
             "partition": home.partition,
             "records": account.records,
-            **judged.says(),
+            **result.report(),
             "verdicts": dict(sorted(account.verdicts.items())),
-            "expired": judged.expired,
-            "told": account.told,
+            "expired": result.expired,
+            "told": account.spans,
             "gaps": account.gaps,
             "buckets": buckets,
             "changed": sorted(changed),
         }
         try:
-            report["files"] = self._written(judged, changed, buckets)
+            report["files"] = self._written(result, changed, buckets)
             report["notes"] = self._noted(account)
             self._reported(report)
         except OSError as error:
             files = "the states of producers"
-            raise unwritten(self.pipeline, files, self.folder, error) from error
+            raise write_error(self.pipeline, files, self.folder, error) from error
 
-    def _written(self, judged: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
+    def _written(self, result: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
         if not changed:
             return []
-        states, bucket = judged.by_bucket(buckets)
+        states, bucket = result.by_bucket(buckets)
         starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
-        inner, run = folder_of(judged.home), uuid.uuid4().hex
+        inner, run = folder_of(result.home), uuid.uuid4().hex
         private_files.make(Path(self.folder, inner))
         files = []
         for each in sorted(changed):
@@ -127,7 +127,7 @@ class StateSpool:
         os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
 
 
-def unwritten(pipeline: str, files: str, folder: str, error: OSError) -> EosError:
+def write_error(pipeline: str, files: str, folder: str, error: OSError) -> EosError:
     reason = error.strerror or error
     return UnavailableError(
         "state_root_unwritable",
@@ -136,10 +136,3 @@ def unwritten(pipeline: str, files: str, folder: str, error: OSError) -> EosErro
         "the state root under the same path",
         path=folder,
     )
-
-
-def whole(column: Any) -> Any:
-    """Return a chunked array as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

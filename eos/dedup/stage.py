@@ -61,8 +61,8 @@ class DedupStage:
     the states at its beginning. `topic` is the only source topic; if it is empty, each row names
     its topic.
 
-    With `trusts`, each row passes at once with the code `appended`. Its real verdict is decided
-    afterwards, and the driver aborts the attempt if a report contains a record to drop."""
+    With `is_optimistic`, each row passes at once with the code `appended`. Its real verdict is
+    decided afterwards, and the driver aborts the attempt if a report has a record to drop."""
 
     pipeline: str
     folder: str
@@ -71,7 +71,7 @@ class DedupStage:
     known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
     topic: str = ""
-    trusts: bool = False
+    is_optimistic: bool = False
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
@@ -92,47 +92,47 @@ class DedupStage:
 
         `is_full` returns whether the caller can buffer no more rows; the stage then decides the
         rows that wait."""
-        judges: dict[TopicPartition, PartitionValidator] = {}
+        validators: dict[TopicPartition, PartitionValidator] = {}
         waiting: list[Columns] = []
         rows = size = 0
         for batch in batches:
-            waiting.append(_own(batch) if self.trusts else batch)
+            waiting.append(_own(batch) if self.is_optimistic else batch)
             rows, size = rows + len(batch[3]), size + batch[3].nbytes
-            if self.trusts:
+            if self.is_optimistic:
                 yield array_of(np.zeros(len(batch[0]), np.int8), pa.int8())
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or is_full():
-                yield from self._told(waiting, judges)
+                yield from self._not_yielded(waiting, validators)
                 waiting, rows, size = [], 0, 0
         if waiting:
-            yield from self._told(waiting, judges)
-        leaving = StateSpool(self.pipeline, self.folder, self.work)
-        for judge in judges.values():
-            leaving.leave(judge)
+            yield from self._not_yielded(waiting, validators)
+        spool = StateSpool(self.pipeline, self.folder, self.work)
+        for validator in validators.values():
+            spool.write(validator)
 
-    def _told(
-        self, batches: list[Columns], judges: dict[TopicPartition, PartitionValidator]
+    def _not_yielded(
+        self, batches: list[Columns], validators: dict[TopicPartition, PartitionValidator]
     ) -> Sequence[Any]:
-        """Decide the batches and return the codes that were not yielded yet: none if `trusts`."""
-        found = list(self._judged(batches, judges))
-        return () if self.trusts else found
+        """Validate the batches, and return the codes that were not yielded yet."""
+        found = list(self._validated(batches, validators))
+        return () if self.is_optimistic else found
 
-    def _judged(
-        self, batches: list[Columns], judges: dict[TopicPartition, PartitionValidator]
+    def _validated(
+        self, batches: list[Columns], validators: dict[TopicPartition, PartitionValidator]
     ) -> Iterator[Any]:
         sizes = [len(each[0]) for each in batches]
         columns = [pa.concat_arrays(list(each)) for each in zip(*batches, strict=True)]
         codes = np.zeros(sum(sizes), np.int8)
         for tp, rows in by_partition(columns[0], columns[1]):
-            if tp not in judges:
-                kept = self.known.get(tp, BucketManifest())
-                place = Path(self.folder)
-                judges[tp] = PartitionValidator(
-                    self.pipeline, tp, self.policy, kept, place, self.now_ms
+            if tp not in validators:
+                buckets = self.known.get(tp, BucketManifest())
+                folder = Path(self.folder)
+                validators[tp] = PartitionValidator(
+                    self.pipeline, tp, self.policy, buckets, folder, self.now_ms
                 )
             part = columns[2:]
             if not isinstance(rows, slice):
                 part = [each.take(longs(rows)) for each in part]
-            found = judges[tp].judge(*part)
+            found = validators[tp].validate(*part)
             codes[rows] = found
         start = 0
         for size in sizes:

@@ -57,7 +57,7 @@ class Gather:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks(batches, self.schema):
-            parts = list(cut(chunk))
+            parts = list(split_by_shard(chunk))
             shards = array_of([number for number, _ in parts], pa.int32())
             blobs = binaries([part.serialize() for _, part in parts])
             yield pa.RecordBatch.from_arrays([shards, blobs], schema=_PACKED)
@@ -73,7 +73,7 @@ def unpacked(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[P
 
 def sorted_by_shard(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Sequence[Part]:
     """Return all stamps by shard, for a single task that validates all shards."""
-    parts = [part for chunk in chunks(batches, schema) for part in cut(chunk)]
+    parts = [part for chunk in chunks(batches, schema) for part in split_by_shard(chunk)]
     return sorted(parts, key=itemgetter(0))  # stable: stamps of a shard keep their order
 
 
@@ -93,7 +93,7 @@ def chunks(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
         yield _whole(held, schema)
 
 
-def cut(stamps: pa.RecordBatch) -> Iterator[Part]:
+def split_by_shard(stamps: pa.RecordBatch) -> Iterator[Part]:
     """Yield each shard in the stamps with its part, in the order of shards."""
     shards = shards_of(stamps.column(stamps.schema.get_field_index("producer")))
     order = np.argsort(shards, kind="stable")  # 8-bit values: numpy uses a radix sort

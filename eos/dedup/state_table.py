@@ -1,11 +1,11 @@
 """How are the producers' states of a pipeline stored in its Delta table `producers`?
 
-No other module of dedup imports Delta. The table is a series of generations. A generation is a
-Delta version plus a random token, which the version carries as an application transaction.
+No other module of dedup imports Delta. A version of the states is a Delta version plus a random
+token, which the Delta version carries as an application transaction.
 
-The ledger is the truth: its records name the generation for each position. The newest version has
-no meaning of its own, and a version that no ledger record names does not count. Each commit changes
-the newest version to exactly the files of the new generation. So it also removes the files of an
+The ledger is the truth: its records name the version for each position. The newest version has no
+meaning of its own, and a version that no ledger record names does not count. Each commit changes
+the files of the newest version to exactly those of the new one. So it also removes the files of an
 attempt that did not commit, and restores the files that a rewind needs.
 
 A commit is never merged with another process's commit. If another process committed first, this
@@ -29,12 +29,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from eos import private_files
-from eos.dedup.buckets import SPREAD_STATES, STATES, BucketFile, Home
+from eos.dedup.buckets import SCOPE_STATES, STATES, BucketFile, BucketKey
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
 
 _COMMIT_TRIES = 10
-# How long a generation stays readable after another one replaced it.
+# How long a version stays readable after another one replaced it.
 KEPT_HOURS = 1
 MAINTAINED_EVERY = 64  # versions, counted over all processes
 _SETTINGS = {
@@ -42,29 +42,29 @@ _SETTINGS = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
 }
 _APP = "eos.generation"
-_BY = list(Home._fields)
-_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # the columns of both scopes
+_BY = list(BucketKey._fields)
+_STATES = {each.name: each for each in (*STATES, *SCOPE_STATES)}  # the columns of both scopes
 _SCHEMA = pa.schema(
     [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *_STATES.values()],
 )
-Files = Mapping[Home, BucketFile]
+Files = Mapping[BucketKey, BucketFile]
 
 
-class Generation(NamedTuple):
-    """Name of a generation in the ledger: `VERSION/RULES/TOKEN`.
+class StateVersion(NamedTuple):
+    """Name of a version of the states in the ledger: `DELTA_VERSION/RULES/TOKEN`.
 
     `rules` is a hash of the rules by which stamps were read and validated. The states are valid
     only under the same rules."""
 
-    version: int
+    delta_version: int
     rules: str
     token: int
 
     def __str__(self) -> str:
-        return f"{self.version}/{self.rules}/{self.token}"
+        return f"{self.delta_version}/{self.rules}/{self.token}"
 
     @classmethod
-    def of(cls, text: str) -> Generation:
+    def of(cls, text: str) -> StateVersion:
         version, rules, token = text.split("/")
         return cls(int(version), rules, int(token))
 
@@ -77,21 +77,21 @@ class ProducersTable:
         self._pipeline = pipeline
         self._is_due = False  # whether maintenance is due
 
-    def files(self, generation: Generation) -> Files:
-        """Return the files of a generation. Raise PromiseBrokenError if it no longer exists."""
+    def files(self, version: StateVersion) -> Files:
+        """Return the files of a version. Raise PromiseBrokenError if it no longer exists."""
         with self._wrapped_errors():
             try:
-                table = DeltaTable(self.location, version=generation.version)
+                table = DeltaTable(self.location, version=version.delta_version)
             except TableNotFoundError as error:
-                raise self._lost(generation, "the table does not exist") from error
+                raise self._lost(version, "the table does not exist") from error
             except DeltaError as error:
-                raise self._lost(generation, str(error).strip()[:300]) from error
-            if table.transaction_version(_APP) != generation.token:
-                raise self._lost(generation, "another attempt wrote that version")
+                raise self._lost(version, str(error).strip()[:300]) from error
+            if table.transaction_version(_APP) != version.token:
+                raise self._lost(version, "another attempt wrote that version")
             return _files(table)
 
-    def commit(self, files: Files, rules: str) -> Generation:
-        """Commit a new generation with exactly these files. They must be in the folder already."""
+    def commit(self, files: Files, rules: str) -> StateVersion:
+        """Commit a new version with exactly these files. They must be in the folder already."""
         require_room(self.location)
         with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
@@ -101,8 +101,8 @@ class ProducersTable:
                     _write(table, _changes(_files(table), files), token)
                 except CommitFailedError:
                     continue
-                found = Generation(table.version() + 1, rules, token)
-                self._is_due |= found.version % MAINTAINED_EVERY == 0
+                found = StateVersion(table.version() + 1, rules, token)
+                self._is_due |= found.delta_version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
             "producers_conflict",
@@ -158,10 +158,10 @@ class ProducersTable:
                 configuration=_SETTINGS,
             )
 
-    def _lost(self, generation: Generation, why: str) -> PromiseBrokenError:
+    def _lost(self, version: StateVersion, why: str) -> PromiseBrokenError:
         return PromiseBrokenError(
             "producers_lost",
-            f"{self._pipeline}: the ledger refers to version {generation.version} of the "
+            f"{self._pipeline}: the ledger refers to version {version.delta_version} of the "
             f"producers' states in {self.location}, which can't be read: {why}",
             hint="the folder was deleted, or the pipeline was moved here or rewound further back "
             f"than the {KEPT_HOURS} hour for which states are kept. Restore the folder, or run "
@@ -187,35 +187,35 @@ class ProducersTable:
             ) from error
 
 
-def _files(table: DeltaTable) -> dict[Home, BucketFile]:
+def _files(table: DeltaTable) -> dict[BucketKey, BucketFile]:
     actions = pa.table(table.get_add_actions(flatten=True))
     if not actions.num_rows:
         return {}
     names = ["path", "num_records", "size_bytes", *(f"partition.{name}" for name in _BY)]
     columns = [actions.column(name).to_pylist() for name in names]
     return {
-        Home(str(topic), int(partition), int(buckets), int(bucket)): BucketFile(path, rows, size)
-        for path, rows, size, topic, partition, buckets, bucket in zip(*columns, strict=True)
+        BucketKey(str(topic), *map(int, numbers)): BucketFile(path, rows, size)
+        for path, rows, size, topic, *numbers in zip(*columns, strict=True)
     }
 
 
 def _changes(now: Files, wanted: Files) -> list[AddAction | RemoveAction]:
     at_ms = int(time.time() * 1000)
-    gone = {home: file for home, file in now.items() if wanted.get(home) != file}
-    new = {home: file for home, file in wanted.items() if now.get(home) != file}
+    gone = {key: file for key, file in now.items() if wanted.get(key) != file}
+    new = {key: file for key, file in wanted.items() if now.get(key) != file}
     return [
-        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(home)) for home, f in gone.items()),
+        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(key)) for key, f in gone.items()),
         *(
             AddAction(
-                f.path, f.bytes, _values(home), at_ms, True, json.dumps({"numRecords": f.rows})
+                f.path, f.bytes, _values(key), at_ms, True, json.dumps({"numRecords": f.rows})
             )
-            for home, f in new.items()
+            for key, f in new.items()
         ),
     ]
 
 
-def _values(home: Home) -> dict[str, str | None]:
-    return {name: str(value) for name, value in home._asdict().items()}
+def _values(key: BucketKey) -> dict[str, str | None]:
+    return {name: str(value) for name, value in key._asdict().items()}
 
 
 def _write(table: DeltaTable, changes: list[AddAction | RemoveAction], token: int) -> None:

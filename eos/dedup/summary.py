@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from eos.arrow import array_of, longs, values_of
 from eos.dedup.policy import NAMES, UNSTAMPED
-from eos.dedup.record_errors import told
+from eos.dedup.record_errors import producer_text
 from eos.dedup.verdict_rows import VerdictRows
 
-TOLD_MAX = 1000  # entries (producer and verdict) in one report
-GAPS_TOLD_MAX = 20  # producers in one report whose first gap is listed with its numbers
+SPANS_LISTED_MAX = 1000  # entries (producer and verdict) in one report
+GAPS_LISTED_MAX = 20  # producers in one report whose first gap is listed with its numbers
 _GAP = NAMES.index("gap")
 # Position and verdict code of a record, for tasks that read the record again.
 VERDICTS_SCHEMA = pa.schema(
@@ -49,7 +49,7 @@ class Account:
     records: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     notes: list[pa.Table] = field(default_factory=list)
-    _told: dict[_Of, _Span] = field(default_factory=dict)
+    _spans: dict[_Of, _Span] = field(default_factory=dict)
     _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
     def add(self, rows: VerdictRows, expected: Callable[[int], int] | None = None) -> None:
@@ -63,28 +63,29 @@ class Account:
             self.notes.append(pa.table([each.take(noted) for each in every], VERDICTS_SCHEMA))
         odd = longs(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
         if len(odd):
-            self._tell(rows, odd)
+            self._add_spans(rows, odd)
         if expected is not None and self.verdicts["gap"]:
-            self._tell_gaps(rows, expected)
+            self._add_gaps(rows, expected)
 
-    def _tell_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
+    def _add_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
         """Record the first gap of each producer, ordered by position.
 
         The order makes the report of a repeated task equal to the first one."""
         at = np.flatnonzero(rows.codes == _GAP)
-        taken = longs(at)
+        rows_of_gaps = longs(at)
         places = {
-            name: getattr(rows, name).take(taken) for name in ("topic", "partition", "offset")
+            name: getattr(rows, name).take(rows_of_gaps)
+            for name in ("topic", "partition", "offset")
         }
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
         # Only first gaps are examined one by one: after a gap that is not accepted, all further
         # records of the producer are gaps.
-        who = rows.producer.take(taken).take(order).dictionary_encode()
+        who = rows.producer.take(rows_of_gaps).take(order).dictionary_encode()
         _, firsts = np.unique(values_of(who.indices), return_index=True)
         for place in np.sort(firsts).tolist():
             row = int(at[order[place].as_py()])
             producer = rows.producer[row].as_py()
-            if len(self._gaps) >= GAPS_TOLD_MAX:
+            if len(self._gaps) >= GAPS_LISTED_MAX:
                 return
             if producer not in self._gaps:
                 found = [rows.topic, rows.partition, rows.offset, rows.epoch, rows.sequence]
@@ -93,7 +94,7 @@ class Account:
                 self._gaps[producer] = [
                     topic,
                     partition,
-                    told(producer),
+                    producer_text(producer),
                     epoch,
                     wanted,
                     got,
@@ -106,7 +107,7 @@ class Account:
         each gap."""
         return sorted(self._gaps.values())
 
-    def _tell(self, rows: VerdictRows, odd: Any) -> None:
+    def _add_spans(self, rows: VerdictRows, odd: Any) -> None:
         keys = {
             "topic": rows.topic,
             "partition": rows.partition,
@@ -121,21 +122,21 @@ class Account:
         for row in sums.sort_by([(name, "ascending") for name in keys]).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
             span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])
-            known = self._told.get(of)
+            known = self._spans.get(of)
             if known is not None:
-                self._told[of] = _Span(
+                self._spans[of] = _Span(
                     known.count + span.count,
                     min(known.offset_first, span.offset_first),
                     max(known.offset_last, span.offset_last),
                 )
-            elif len(self._told) < TOLD_MAX:
-                self._told[of] = span
+            elif len(self._spans) < SPANS_LISTED_MAX:
+                self._spans[of] = span
 
     @property
-    def told(self) -> list[list[Any]]:
+    def spans(self) -> list[list[Any]]:
         return sorted(
-            [of.topic, of.partition, told(of.producer), of.verdict, *_numbers(span)]
-            for of, span in self._told.items()
+            [of.topic, of.partition, producer_text(of.producer), of.verdict, *_numbers(span)]
+            for of, span in self._spans.items()
         )
 
 

@@ -19,7 +19,7 @@ from eos.printable import one_line
 _ALARMING = (
     events.AttemptFailed,
     events.BrokersSilent,
-    events.RecordsJudged,
+    events.RecordsDeduplicated,
     events.RecordsRefused,
     events.Warned,
 )
@@ -68,7 +68,7 @@ def line(event: events.Event) -> str | None:
                 f"warning: micro-batch {event.batch_id}: {rejected}, the first is "
                 f"{event.topic}-{event.partition} at offset {event.offset}"
             )
-        case events.RecordsJudged():
+        case events.RecordsDeduplicated():
             dropped = _counted("dropped", event.dropped)
             counts = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
             return f"warning: micro-batch {event.batch_id}: dedup {counts}"

@@ -85,7 +85,7 @@ class RecordsRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsJudged(Event):
+class RecordsDeduplicated(Event):
     """Records of a committed micro-batch that dedup dropped, or accepted out of sequence.
 
     Both are numbers of records by verdict."""

@@ -18,8 +18,8 @@ from eos.pipeline_tests import avro, protobuf
 from eos.pipeline_tests.comparison import Written, compare
 from eos.plan.lookup import with_rows
 from eos.spark import dead_letters
-from eos.spark.dedup_attempt import judged_anew
 from eos.spark.dedup_columns import as_stream
+from eos.spark.dedup_run import deduplicate_test
 from eos.spark.lookup_tables import opened
 from eos.spark.rule_check import require_lasting
 from eos.spark.sink_columns import sink_columns
@@ -114,7 +114,7 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
     plan = with_rows(plan, case.tables)
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
-            frame, again, dead = judged_anew(_frame(spark, plan, case), plan, Path(folder))
+            frame, again, dead = deduplicate_test(_frame(spark, plan, case), plan, Path(folder))
             found = list(_written(plan, frame, again, dead))
     except EosError as error:
         return CaseOutcome(case.name, 0, error=str(error))

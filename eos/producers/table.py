@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.arrow import array_of, longs, values_of
+from eos.arrow import array_of, ints_of, longs, values_of
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import ProducerState, Range
 
@@ -162,8 +162,8 @@ def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
         is_known=known,
         epoch=spread("epoch"),
         counts=counts,
-        first=_ints(lists.flatten()),
-        last=_ints(states.column("last").combine_chunks().flatten()),
+        first=ints_of(lists.flatten()),
+        last=ints_of(states.column("last").combine_chunks().flatten()),
         run=spread("run"),
         at_ms=spread("at_ms"),
     )
@@ -178,7 +178,7 @@ def _codes(events: pa.Table, states: pa.Table) -> Ints:
         if sum(each.null_count for each in both):
             raise ValueError(f"{name} is null in some rows: it must be known whose they are")
         encoded = pa.concat_arrays([_whole(each) for each in both]).dictionary_encode()
-        found = found * max(1, len(encoded.dictionary)) + _ints(encoded.indices)
+        found = found * max(1, len(encoded.dictionary)) + ints_of(encoded.indices)
     return found
 
 
@@ -194,12 +194,7 @@ def _numbers(table: pa.Table, name: str) -> Ints:
     column = table.column(name)
     if column.null_count:
         raise ValueError(f"{name} is null in {column.null_count} rows")
-    return _ints(column)
-
-
-def _ints(values: Any) -> Ints:
-    numbers: Ints = values_of(values).astype(np.int64)
-    return numbers
+    return ints_of(column)
 
 
 def _with(array: npt.NDArray[Any], at: int, value: int) -> Any:

@@ -8,7 +8,7 @@ from eos.errors import PromiseBrokenError, UsageError
 from eos.inspect.snapshot import Snapshot
 from eos.ledger.record import LedgerRecord
 from eos.recover.change import LedgerChange, no_change
-from eos.spark.dedup_attempt import generations_of
+from eos.spark.dedup_run import state_versions
 
 
 def accept_gap(view: Snapshot) -> LedgerChange:
@@ -52,7 +52,7 @@ def states_of(view: Snapshot, record: LedgerRecord) -> str:
     if dedup is None:
         return wanted
     try:
-        generations_of(view.planned, dedup).require(wanted)
+        state_versions(view.planned, dedup).require(wanted)
     except PromiseBrokenError:
         if view.position.producers:
             raise

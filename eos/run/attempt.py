@@ -17,6 +17,7 @@ from eos.run.records_read import observed, records_read, scanned
 from eos.run.stages import Stages
 from eos.run.task_errors import task_error
 from eos.spark import dead_letters
+from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.failure import Failure
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
@@ -40,12 +41,14 @@ class MicroBatchWork(AttemptWork):
         self._batch_id = batch_id
         self._ranges = ranges
         self._floors: Ends = {}
+        self._dedup: DedupAttempt | None = None
         self._records_read: int | None = None
         self.refused: Sequence[RejectedRecords] = ()
 
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
         jobs = Jobs.of(self._stages, self._batch_id, self._ranges, identity)
         self._floors = floors
+        self._dedup = None
         self.refused = ()
         self._plan = pinned(self._plan, self._frame.sparkSession)
         try:
@@ -56,12 +59,13 @@ class MicroBatchWork(AttemptWork):
             raise self._reconsidered(self._error_of(error, position)) from error
 
     def _written(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
-        plan, dedup, spark = self._plan, self._stages.dedup, self._stages.spark
+        plan, spark = self._plan, self._stages.spark
         read = above(self._frame, floors)
         before = scanned(spark, plan)
         rows, out = self._encodable(read, jobs, position)
         targets = self._stages.targets.targets(plan.row_topics)
-        job = jobs.write(out, plan.sinks, targets)
+        dedup = self._dedup
+        job = jobs.write(out, plan.sinks, targets, dedup)
         receipts = jobs.receipts(job, targets)
         self._records_read = records_read(spark, plan, job, read, before)
         if plan.is_stateful:  # a rejected record has failed the job already
@@ -70,20 +74,21 @@ class MicroBatchWork(AttemptWork):
         self.refused = plan.decode.found(job, count, rows)
         plan.decode.require_none(self.refused, plan.names.pipeline)
         if dedup is not None:
-            dead = dedup.judge_all(job, read, self._ranges, floors)
+            dead = dedup.complete(job, read, self._ranges, floors)
             self.refused = (*self.refused, *dead)
             self._records_read = dedup.records_read
-            rows = dedup.refused(read) if dead else rows
+            rows = dedup.accepted_and_dead(read) if dead else rows
         return (*receipts, *self._dead_letters(rows, jobs))
 
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
     ) -> tuple[DataFrame, DataFrame | FusedStep | FusedDedup]:
         """Return the rows that the steps read, and the rows or the fused stage to encode."""
-        plan, dedup = self._plan, self._stages.dedup
-        if dedup is None:
+        plan, run = self._plan, self._stages.dedup
+        if run is None:
             return frame, frame if plan.is_stateful else encodable(plan, observed(frame))
-        dedup.begin(frame, position, jobs.collect, in_one_task=jobs.is_in_one_task)
+        collect, in_one_task = jobs.collect, jobs.is_in_one_task
+        self._dedup = dedup = run.begin(frame, position, collect, in_one_task=in_one_task)
         short = dedup.in_one_pass(plan, frame)
         if short is not None:
             return frame, short  # such a plan has no step, and rejects no row
@@ -122,15 +127,15 @@ class MicroBatchWork(AttemptWork):
 
     def prepare_commit(self) -> AttemptFacts:
         self._stages.targets.require_same()
-        dedup = self._stages.dedup
-        version, counts = ("", {}) if dedup is None else dedup.producers()
+        dedup = self._dedup
+        version, counts = ("", {}) if dedup is None else dedup.commit_states()
         return AttemptFacts(
             refused=dead_letters.counted(self.refused),
             records_read=self._records_read,
             reads=versions(self._plan),
             producers=version,
             dedup=counts,
-            validate_first=0 if dedup is None else dedup.validate_first(),
+            validate_first=0 if dedup is None else dedup.validate_first,
         )
 
     def skip(self, position: Position) -> None:
@@ -178,5 +183,4 @@ class MicroBatchWork(AttemptWork):
         or dedup had not validated all records yet.
         """
         error = self._stages.targets.explained(error)
-        dedup = self._stages.dedup
-        return error if dedup is None else dedup.doubted(error)
+        return error if self._dedup is None else self._dedup.retriable(error)

@@ -16,6 +16,7 @@ from eos.ledger import receipt
 from eos.ledger.receipt import Receipt
 from eos.run.stages import Stages
 from eos.run.transaction_watch import collected
+from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
 from eos.spark.session import ARROW_BYTES_MAX
@@ -70,15 +71,20 @@ class Jobs:
         return receipt.check(self.collect(job), targets)
 
     def write(
-        self, out: DataFrame | FusedStep | FusedDedup, sinks: tuple[SinkSpec, ...], targets: Targets
+        self,
+        out: DataFrame | FusedStep | FusedDedup,
+        sinks: tuple[SinkSpec, ...],
+        targets: Targets,
+        dedup: DedupAttempt | None = None,
     ) -> DataFrame:
-        """Return the job that encodes the rows and writes them."""
-        plan, dedup = self.stages.plan, self.stages.dedup
+        """Return the job that encodes the rows and writes them. Its tasks validate records, too,
+        if `dedup` is given and validates after writing."""
+        plan = self.stages.plan
         writers = plan.writers(len(targets.partitions))
         encode = self._encode_stage(sinks, targets, writers)
         write = self._write_stage(targets)
         if self.is_in_one_task:
-            both = EncodeAndWriteTask(encode, write, self._after_write(1))
+            both = EncodeAndWriteTask(encode, write, _after_write(dedup, 1))
             # A stateful plan has one task for each partition of its state. `coalesce` would reduce
             # those tasks, too, so the rows are shuffled into one.
             if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup):
@@ -88,10 +94,10 @@ class Jobs:
         # idle. The manifests have an id of their own: its task adds up the planned records.
         crash = self.stages.crash.of_tasks(self.batch_id)
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
-        validators = 0 if dedup is None else dedup.judges
+        validators = 0 if dedup is None else dedup.validators
         shuffled = encoded.repartitionById(max(writers + 1, validators), "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
-        return mapped(ordered, WriteTask(write, self._after_write(validators)), receipt.SCHEMA)
+        return mapped(ordered, WriteTask(write, _after_write(dedup, validators)), receipt.SCHEMA)
 
     def _encode_stage(
         self, sinks: tuple[SinkSpec, ...], targets: Targets, writers: int
@@ -122,8 +128,7 @@ class Jobs:
             crash=self.stages.crash.of_tasks(self.batch_id),
         )
 
-    def _after_write(self, tasks: int) -> Callable[[int], None]:
-        """Return the function that each writing task calls at its end. If dedup validates after
-        writing, the first `tasks` of them validate records there."""
-        dedup = self.stages.dedup
-        return nothing if dedup is None else dedup.behind(tasks)
+
+def _after_write(dedup: DedupAttempt | None, tasks: int) -> Callable[[int], None]:
+    """Return the function that each writing task calls at its end."""
+    return nothing if dedup is None else dedup.after_write(tasks)

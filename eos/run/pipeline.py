@@ -48,7 +48,7 @@ from eos.run.shutdown import Stopping
 from eos.run.stages import Stages
 from eos.run.target_guard import TargetGuard
 from eos.run.task_errors import data_loss
-from eos.spark.dedup_attempt import DedupAttempts, deduplicating
+from eos.spark.dedup_run import DedupRun, dedup_of
 from eos.spark.failure import Failure
 from eos.spark.lookup_tables import at_versions, pinned, require
 from eos.spark.session import open_session, write_checkpoints
@@ -174,7 +174,7 @@ class _Run:
         # Before ownership is acquired: a copy that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
-        dedup = deduplicating(planned, self.crash)
+        dedup = dedup_of(planned, self.crash)
         lake = lake_of(planned, self.spark, self.bus, self.crash)
         if lake is not None:
             lake.check(transformed(planned, self._stream(planned, {})))
@@ -190,7 +190,7 @@ class _Run:
         source: LiveSource,
         batches: MicroBatches,
         last: LedgerRecord | None,
-        dedup: DedupAttempts | None,
+        dedup: DedupRun | None,
         lake: DeltaSinks | None,
         deadline: Deadline,
     ) -> None:
@@ -272,7 +272,7 @@ class _Run:
         self,
         planned: Plan,
         source: LiveSource,
-        dedup: DedupAttempts | None,
+        dedup: DedupRun | None,
         take_over: bool,
         deadline: Deadline,
     ) -> tuple[MicroBatches, LedgerRecord | None]:

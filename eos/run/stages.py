@@ -10,7 +10,7 @@ from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
 from eos.run.target_guard import TargetGuard
-from eos.spark.dedup_attempt import DedupAttempts
+from eos.spark.dedup_run import DedupRun
 from eos.startup.source_state import LiveSource
 
 if TYPE_CHECKING:
@@ -30,5 +30,5 @@ class Stages:
     source: LiveSource
     targets: TargetGuard
     crash: CrashPlan
-    dedup: DedupAttempts | None = None
+    dedup: DedupRun | None = None
     lake: DeltaSinks | None = None

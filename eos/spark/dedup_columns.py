@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
-_PASSED = "eos.judged"  # Spark's counter of the rows that passed
+_PASSED = "eos.validated"  # Spark's counter of the rows that passed
 # The `eos.error` header of a dead letter, by verdict.
 _REASONS = {
     "gap": "earlier records of this producer never arrived",
@@ -54,18 +54,19 @@ class VerdictSource(Protocol):
 RULES = tuple(map(rule_of, _REASONS))
 
 
-def taken(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
+def accepted(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """Return the accepted rows: without proven duplicates, fenced records and dead letters.
 
     `stage` returns the rows' codes.
     """
-    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(left_out(dedup))})")
+    codes = _listed(not_accepted(dedup))
+    kept = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({codes})")
     if dedup.verdict:
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
     return kept.drop(_CODE)
 
 
-def left_out(dedup: StampRules) -> tuple[int, ...]:
+def not_accepted(dedup: StampRules) -> tuple[int, ...]:
     """Return the codes of the rows that are dropped or become dead letters."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
 
@@ -90,7 +91,7 @@ def in_one_pass(
     if not isinstance(stage, VerdictLookup) and not names:
         beside = dict(zip(STAMPS, dedup.columns, strict=True))
     columns = sink_columns(frame, plan, is_packed=True, beside=beside)
-    return FusedDedup(columns, HeaderValidation(stage, left_out(dedup), names))
+    return FusedDedup(columns, HeaderValidation(stage, not_accepted(dedup), names))
 
 
 def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
@@ -131,13 +132,13 @@ def _reads(plan: Any) -> int:
     return str(plan.toString()).count(f"CollectMetrics {_PASSED},")
 
 
-def refused(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
+def accepted_and_dead(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """Return the accepted rows and the dead letters.
 
     Dead letters have their reason in the columns `RULE` and `ERROR`, which are null in other rows.
     """
     dead = dedup.policy.codes(dedup.policy.dead)
-    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(DROPPED)})")
+    kept = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(DROPPED)})")
     rules = [rule_of(name) if at in dead else None for at, name in enumerate(NAMES)]
     errors = [_REASONS[name] if at in dead else None for at, name in enumerate(NAMES)]
     kept = kept.withColumn(RULE, _named(rules)).withColumn(ERROR, _named(errors))
@@ -155,7 +156,7 @@ def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
     return frame.withColumn(dedup.verdict, f.lit(NAMES[0]))
 
 
-def judging(
+def validating(
     frame: DataFrame, dedup: StampRules, stage: ProducerScopeStage, tasks: int
 ) -> DataFrame:
     """Return the job that validates producers with sequence numbers spread over partitions.
@@ -184,7 +185,7 @@ def judging(
     return ordered.mapInArrow(stage, "shard INT")
 
 
-def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
+def _with_codes(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """Return the rows with a column for each row's code.
 
     Each partition of the frame has the rows of one source partition, in order. Only the columns
@@ -202,10 +203,10 @@ def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFr
     with warnings.catch_warnings():
         # PySpark would warn about missing type hints, which it reads from plain functions only.
         warnings.simplefilter("ignore", UserWarning)
-        judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
+        codes = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
     stamps = () if isinstance(stage, VerdictLookup) else dedup.columns
     columns = (AT, *stamps, *_topic(stage))
-    return frame.withColumn(_CODE, judge.asNondeterministic()(*map(f.expr, columns)))
+    return frame.withColumn(_CODE, codes.asNondeterministic()(*map(f.expr, columns)))
 
 
 def _topic(stage: VerdictSource) -> tuple[str, ...]:

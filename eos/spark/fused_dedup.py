@@ -38,33 +38,33 @@ HELD_BYTES_MAX = 32 << 20
 class HeaderValidation:
     """Dedup of rows that have the sinks' columns already.
 
-    `names` are the headers with the stamps. If it is empty, the stamps are in columns. `left_out`
-    are the codes of rows that are dropped or become dead letters.
+    `names` are the headers with the stamps. If it is empty, the stamps are in columns. Rows with a
+    code in `not_accepted` are dropped or become dead letters.
     """
 
     stage: DedupStage | VerdictLookup | OptimisticPass
-    left_out: Sequence[int]  # codes
+    not_accepted: Sequence[int]
     names: Sequence[str]
 
-    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def accepted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the accepted rows. A batch may be held until enough rows to validate were read."""
         held: deque[pa.RecordBatch] = deque()
 
-        def asked() -> Iterator[tuple[Any, ...]]:
+        def waiting() -> Iterator[tuple[Any, ...]]:
             for batch in batches:
                 held.append(batch)
-                yield self._asked(batch)
+                yield self._columns(batch)
 
         def is_full() -> bool:
             held_bytes: int = sum(each.nbytes for each in held)
             return held_bytes >= HELD_BYTES_MAX
 
-        for codes in self.stage.codes(asked(), is_full):
+        for codes in self.stage.codes(waiting(), is_full):
             batch = held.popleft()
-            stays = ~np.isin(values_of(codes), self.left_out)
-            yield batch if stays.all() else batch.filter(array_of(stays, pa.bool_()))
+            is_accepted = ~np.isin(values_of(codes), self.not_accepted)
+            yield batch if is_accepted.all() else batch.filter(array_of(is_accepted, pa.bool_()))
 
-    def _asked(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
+    def _columns(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
         at = batch.column("__at")
         topics = [] if self.stage.topic else [batch.column("__topic")]
         if isinstance(self.stage, VerdictLookup):
@@ -88,21 +88,21 @@ class FusedDedup:
     """
 
     frame: DataFrame
-    judging: HeaderValidation
+    validation: HeaderValidation
 
     def coalesce(self, tasks: int) -> FusedDedup:
         return replace(self, frame=self.frame.coalesce(tasks))
 
     def mapped(self, encode: Encode, schema: str) -> DataFrame:
-        return self.frame.mapInArrow(DedupMapper(self.judging, encode), parsed(schema))
+        return self.frame.mapInArrow(DedupMapper(self.validation, encode), parsed(schema))
 
 
 @dataclass(frozen=True, slots=True)
 class DedupMapper:
     """The task function that validates rows and encodes the accepted ones."""
 
-    judging: HeaderValidation
+    validation: HeaderValidation
     encode: Encode
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self.encode(self.judging.kept(batches))
+        yield from self.encode(self.validation.accepted(batches))

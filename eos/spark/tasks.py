@@ -127,11 +127,11 @@ class EncodeTask:
 class WriteTask:
     """The write task: record batches in, receipts out.
 
-    After all of its records are written, it calls the function `behind` with its task number.
+    After all of its records are written, it calls the function `after_write` with its task number.
     """
 
     stage: WriteStage
-    behind: Callable[[int], None] = nothing
+    after_write: Callable[[int], None] = nothing
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -139,7 +139,7 @@ class WriteTask:
         task, attempt = _task()
         try:
             receipts = self.stage.write(batches, attempt)
-            self.behind(task)
+            self.after_write(task)
             yield receipts
         except EosError as error:
             raise self.seal.crossing(error) from error
@@ -151,7 +151,7 @@ class EncodeAndWriteTask:
 
     encode: EncodeStage
     write: WriteStage
-    behind: Callable[[int], None] = nothing
+    after_write: Callable[[int], None] = nothing
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -159,7 +159,7 @@ class EncodeAndWriteTask:
         task, attempt = _task()
         try:
             receipts = self.write.write(self.encode.encode(batches, task), attempt)
-            self.behind(task)
+            self.after_write(task)
             yield receipts
         except EosError as error:
             raise self.seal.crossing(error) from error

@@ -24,7 +24,7 @@ from eos.startup.resume_position import Emits, inherited
 from eos.startup.stateful_pipeline import forgotten, require_state
 
 if TYPE_CHECKING:
-    from eos.spark.dedup_attempt import DedupAttempts
+    from eos.spark.dedup_run import DedupRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Chosen:
 def require_local(
     planned: Plan,
     files: Files,
-    dedup: DedupAttempts | None,
+    dedup: DedupRun | None,
     last: LedgerRecord | None,
     *,
     accepts: bool,

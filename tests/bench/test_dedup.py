@@ -18,9 +18,9 @@ from bench.arms import run_arms
 from bench.conftest import Figures
 from confluent_kafka import Producer
 from support import outside
-from support.deduped import generations, policy
+from support.deduped import policy, versions_in
 
-from eos.dedup.buckets import STATES, BucketFile, Home, bucket_of, grown, write_states
+from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown_buckets, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stamp_shards import STAMPS
 from eos.dedup.state_versions import StateVersions
@@ -48,12 +48,12 @@ PARTITIONS_SPREAD = 8
 def test_the_cost_follows_what_is_touched(tmp_path: Path, figures: Figures) -> None:
     steps: list[dict[str, Any]] = []
     for known in KNOWN:
-        made = generations(tmp_path / str(known), policy())
-        generation = filled(made, known)
+        made = versions_in(tmp_path / str(known), policy())
+        version = filled(made, known)
         for active in ACTIVE:
             runs = []
             for number in range(1, ROUNDS + 1):
-                generation, run = micro_batch(made, generation, known, active, number)
+                version, run = micro_batch(made, version, known, active, number)
                 runs.append(run)
             begin, judge, commit, buckets, of = (
                 statistics.median(each) for each in zip(*runs, strict=True)
@@ -134,20 +134,20 @@ def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None
     turns over eight partitions, or as one producer's that was read a partition after the other."""
     count = 500_000
     for what, producers in (("500,000 producers", count), ("one producer", 1)):
-        made = generations(tmp_path / str(producers), policy(window=1_000_000))
-        generation = ""
+        made = versions_in(tmp_path / str(producers), policy(window=1_000_000))
+        version = ""
         for turn in range(2):
             fresh = StateVersions(made.pipeline, made.table, made.policy, made.reading)
-            opened = fresh.begun(generation)
+            opened = fresh.begin(version)
             assert isinstance(opened.stage, ProducerScopeStage)
             batches = shard_rows(count, producers, turn)
             begun, rss = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            opened.stage.judge(batches)
+            opened.stage.validate(batches)
             spent = time.perf_counter() - begun
             grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss) / 1024
             done = opened.commit()
-            assert done.told["verdicts"] == {"appended": count}
-            generation = done.generation
+            assert done.summary["verdicts"] == {"appended": count}
+            version = done.version
         figures.add(
             f"a shard with {count:,} records of {what}, the second time",
             f"{spent:.2f} s, {grown_mb:,.0f} MB more at the most",
@@ -180,7 +180,7 @@ def names(numbers: np.ndarray) -> pa.Array:
 
 def filled(made: StateVersions, count: int) -> str:
     """All of them in one partition, as if each had sent its first record."""
-    folder, buckets = made.table.location, grown(4, count)
+    folder, buckets = made.table.location, grown_buckets(4, count)
     (folder / "t-0").mkdir(parents=True)
     producers = names(np.arange(count))
     bucket = bucket_of(producers, buckets)
@@ -198,12 +198,12 @@ def filled(made: StateVersions, count: int) -> str:
             path = f"t-0/first-{each}.parquet"
             write_states(str(folder / path), rows)
             size = (folder / path).stat().st_size
-            files[Home("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
-    return made.commit(files, {}).generation
+            files[BucketKey("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
+    return made.commit(files, {}).version
 
 
 def micro_batch(
-    made: StateVersions, generation: str, known: int, active: int, number: int
+    made: StateVersions, version: str, known: int, active: int, number: int
 ) -> tuple[str, tuple[float, float, float, int, int]]:
     """As the next process would: nothing is remembered. Its producers are those of each round."""
     # Those of one count are no part of the other's, so that each sends what is next.
@@ -212,7 +212,7 @@ def micro_batch(
     chosen += half * ACTIVE.index(active)
     fresh = StateVersions(made.pipeline, made.table, made.policy, made.reading)
     marks = [time.perf_counter()]
-    opened = fresh.begun(generation)
+    opened = fresh.begin(version)
     marks.append(time.perf_counter())
     for codes in opened.stage.codes(rows(chosen, number)):
         assert set(codes.to_pylist()) == {0}
@@ -223,7 +223,7 @@ def micro_batch(
     done = opened.commit()
     marks.append(time.perf_counter())
     spent = (marks[1] - marks[0], marks[2] - marks[1], marks[4] - marks[3])
-    return done.generation, (*spent, len(report["changed"]), report["buckets"])
+    return done.version, (*spent, len(report["changed"]), report["buckets"])
 
 
 def rows(chosen: np.ndarray, number: int) -> Iterator[tuple[pa.Array, ...]]:

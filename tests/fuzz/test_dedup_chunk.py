@@ -1,5 +1,4 @@
-"""Producers that simply go on are decided in fewer steps than all others: what is said of their
-records and what is known of them then is the same."""
+"""Producers that just continue are decided in fewer steps: verdicts and states are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Row, Sent, generations, judged, policy
+from support.deduped import Row, Sent, policy, verdicts_of, versions_in
 from support.examples import examples
 from support.upstream import CIRCLE, stories
 
@@ -30,12 +29,12 @@ from eos.producers.state import (
     decide,
 )
 
-PLAIN = chunk.straight
+PLAIN = chunk.advance_continuing
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
-def test_who_simply_goes_on_is_decided_as_everybody_is(data, circle):
+def test_the_short_way_of_continuing_producers_gives_the_same_result(data, circle):
     sent = data.draw(stories(circle))
     rows = [Row(offset, each) for offset, each in enumerate(sent)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
@@ -45,15 +44,17 @@ def test_who_simply_goes_on_is_decided_as_everybody_is(data, circle):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        patch.setattr(chunk, "straight", noticed)
+        patch.setattr(chunk, "advance_continuing", noticed)
         found = left(batches, wanted)
-        patch.setattr(chunk, "straight", lambda _known, rows, *_: np.zeros(len(rows), np.bool_))
+        patch.setattr(
+            chunk, "advance_continuing", lambda _known, rows, *_: np.zeros(len(rows), np.bool_)
+        )
         assert found == left(batches, wanted)
 
 
 @st.composite
 def sent(draw, circle):
-    """Long rows of numbers that follow one another, some of which wrap, and what comes between."""
+    """Long runs of consecutive numbers, some of which wrap, with other numbers in between."""
     found, heads = [], {}
     for _ in range(draw(st.integers(1, 12))):
         producer = draw(st.sampled_from([b"a", b"b"]))
@@ -108,7 +109,7 @@ def decided(known, part, rules):
 
 
 def states_in(known):
-    """And what is read of files that have no more than must be, and all, as they once did."""
+    """Return the states. Files read the same with and without the numbers that follow."""
     in_full = known.states(np.arange(len(known.producer)))
     names = known.producer.take(in_full.column("producer").combine_chunks())
     in_full = in_full.set_column(0, "producer", names)
@@ -137,23 +138,23 @@ def noticed(*given):
 
 
 def left(batches, wanted):
-    """Of each micro-batch: the verdicts, what was reported, and the states in each bucket."""
-    told, generation = [], ""
+    """Return, by micro-batch, the verdicts, the reports and the states of each bucket."""
+    found, version = [], ""
     with tempfile.TemporaryDirectory() as folder:
-        made = generations(Path(folder), wanted)
+        made = versions_in(Path(folder), wanted)
         for number, rows in enumerate(batches):
-            opened = made.begun(generation)
+            opened = made.begin(version)
             opened.stage = replace(opened.stage, now_ms=number)
-            verdicts = judged(opened, rows)
+            verdicts = verdicts_of(opened, rows)
             reports = {
                 tp: {name: report[name] for name in report.keys() - {"files", "notes"}}
                 for tp, report in opened.reports().items()
             }
-            generation = opened.commit().generation
-            files = made.begun(generation).known
+            version = opened.commit().version
+            files = made.begin(version).known
             states = {home: states_of(Path(opened.stage.folder), files[home]) for home in files}
-            told.append((verdicts, reports, states))
-    return told
+            found.append((verdicts, reports, states))
+    return found
 
 
 def states_of(folder, file):

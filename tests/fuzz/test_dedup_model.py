@@ -1,46 +1,53 @@
-"""Producers that restart, resend, are replaced and go around; attempts that die; rewinds: each
-record gets the verdict that somebody gives who remembers everything. Each partition is read at its
-own pace, as far as Spark's limits let it: one may lag behind the others by all that there is."""
+"""Each record gets the verdict of the scalar specification, whatever producers and attempts do.
+
+Producers restart, resend, are replaced and wrap; attempts die; the ledger is rewound. Each
+partition is read at its own pace: one may lag by all of its records.
+"""
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Oracle, Row, generations, judged, policy
+from support.deduped import Row, policy, stamped, verdicts_of, versions_in
 from support.examples import examples
-from support.spread import SpreadOracle
 from support.upstream import CIRCLE, stories
 
 from eos.dedup import buckets, stage
+from eos.dedup.scalar_producer_scope import ProducerScope
+from eos.dedup.scalar_verdicts import PartitionScope
 from eos.producers.state import UNWRAPPED
 
 PARTITIONS = 3
+DEAD = st.sampled_from([(), ("gap",)])
 PACES = st.sampled_from([0, 1, 3, 12])
 
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
-def test_everybody_who_remembers_all_would_say_the_same(data, circle):
-    _as_remembered(data, data.draw(stories(circle)), policy(sequences=circle), Oracle(circle))
+def test_partitions_are_validated_as_specified(data, circle):
+    sent, dead = data.draw(stories(circle)), data.draw(DEAD)
+    scope = PartitionScope(circle, accepts_gap=not dead)
+    _require_specified(data, sent, policy(sequences=circle, dead=dead), scope)
 
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]), st.sampled_from([1, 3, 40]))
-def test_numbers_that_are_spread_over_partitions(data, circle, window):
+def test_numbers_of_several_partitions_are_validated_as_specified(data, circle, window):
     sent = [
         each._replace(partition=data.draw(st.integers(0, PARTITIONS - 1)))
         for each in data.draw(stories(circle))
     ]
-    dead = data.draw(st.sampled_from([(), ("gap",)]))
+    dead = data.draw(DEAD)
     wanted = policy(sequences=circle, window=window, dead=dead)
-    _as_remembered(data, sent, wanted, SpreadOracle(window, circle, accepts_gap=not dead))
+    _require_specified(data, sent, wanted, ProducerScope(window, circle, accepts_gap=not dead))
 
 
-def _as_remembered(data, sent, wanted_policy, remembers):
+def _require_specified(data, sent, wanted_policy, scope):
     logs = [
         [Row(offset, each) for offset, each in enumerate(sent) if each.partition == partition]
         for partition in range(PARTITIONS)
@@ -48,11 +55,11 @@ def _as_remembered(data, sent, wanted_policy, remembers):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        made = generations(Path(folder), wanted_policy)
-        # By position: how far the ledger was, the generation that it named, what the oracle knew.
-        past = [((0,) * PARTITIONS, "", remembers)]
+        made = versions_in(Path(folder), wanted_policy)
+        # By position: the ledger's ends, the version that it named, and the specification then.
+        past = [((0,) * PARTITIONS, "", scope)]
         for _ in range(40):
-            at, generation, oracle = past[-1]
+            at, version, before = past[-1]
             if all(place == len(log) for place, log in zip(at, logs, strict=True)):
                 break
             until = tuple(
@@ -66,19 +73,19 @@ def _as_remembered(data, sent, wanted_policy, remembers):
                 del past[data.draw(st.integers(1, len(past))) :]
                 continue
             if data.draw(st.booleans()):  # another process
-                made = generations(Path(folder), wanted_policy)
-            opened = made.begun(generation)
-            expected = oracle.copy()
-            wanted = expected.verdicts(part)
-            assert judged(opened, part) == wanted
+                made = versions_in(Path(folder), wanted_policy)
+            opened = made.begin(version)
+            scope = copy.deepcopy(before)
+            wanted = scope.verdicts(stamped(part))
+            assert verdicts_of(opened, part) == wanted
             for verdict in set(wanted.values()):
                 event(verdict)
             if fate != "job":
                 done = opened.commit()
                 if fate == "commit":
-                    assert sum(done.told["verdicts"].values()) == len(part)
-                    for _, partition, *_, awaited, _, offset in done.told.get("gaps", ()):
-                        event("a gap is told")
+                    assert sum(done.summary["verdicts"].values()) == len(part)
+                    for _, partition, *_, expected, _, offset in done.summary.get("gaps", ()):
+                        event("a gap is listed")
                         assert wanted[partition, offset] == "gap"
-                        assert expected.awaited[partition, offset] == awaited
-                    past.append((until, done.generation, expected))
+                        assert scope.expected[partition, offset] == expected
+                    past.append((until, done.version, scope))

@@ -100,7 +100,7 @@ def test_each_record_comes_out_once_whenever_it_dies(deduped: Job) -> None:
     assert came_out(deduped) == upstream.should_come_out(upstream.sent)
 
 
-def test_behind_a_rewind_the_same_comes_out_again_and_nothing_else(deduped: Job) -> None:
+def test_after_a_rewind_the_same_records_are_written_again(deduped: Job) -> None:
     upstream = Upstream(deduped)
     counts = []
     for turn in range(4):

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 from support import outside
-from support.deduped import Row, Sent, generations, judged
+from support.deduped import Row, Sent, verdicts_of, versions_in
 
 from eos.stamp import EPOCH, PRODUCER, SEQUENCE, Stamp
 
@@ -68,7 +68,7 @@ def test_what_a_client_sends_again_is_recognised(broker, tmp_path, client):
         assert [name for name, _ in each.headers] == [PRODUCER, EPOCH, SEQUENCE]
         who, epoch, number = (value for _, value in each.headers)
         rows.append(Row(each.offset, Sent(0, who, int(epoch), int(number))))
-    found = judged(generations(tmp_path).begun(""), rows)
+    found = verdicts_of(versions_in(tmp_path).begin(""), rows)
     kept = [found[0, row.offset] for row in rows]
     assert kept == ["appended"] * 4 + ["duplicate"] * 3 + ["appended"]
     assert rows[0].sent[1:] == (b"till-7", 0, 0)

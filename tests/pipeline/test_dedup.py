@@ -1,4 +1,4 @@
-"""Upstreams that send twice: what comes out once, what is told, and what stops."""
+"""Upstreams that send twice: each record is written once, counts are reported, and gaps stop."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def test_an_upstream_that_resends_restarts_and_is_replaced(project: Project) -> 
     upstream = made(project, records=120)  # several micro-batches
     upstream.send(0, range(100))
     upstream.send(0, range(75, 100))  # heard no answer
-    told = ran(project)
-    assert "dedup dropped" in told
-    assert not AGAIN.search(told), "few records wait for their verdicts"
+    output = ran(project)
+    assert "dedup dropped" in output
+    assert not AGAIN.search(output), "few records wait for their verdicts"
     upstream.send(0, range(80, 110))  # crashed, and resends what it does not know of
     upstream.send(1, range(110, 130), first=110)  # another instance takes over
     upstream.send(0, range(110, 115))  # the first one wakes up
@@ -145,8 +145,8 @@ def test_a_gap_stops_before_anything_is_written(project: Project) -> None:
     assert "sequence 25, expected 20)" in done.stderr
     assert came_out(project) == once(range(20))
     recovered(project, "--accept-gap", "--yes")
-    told = ran(project)
-    assert "accepted 2 gap" in told
+    output = ran(project)
+    assert "accepted 2 gap" in output
     assert came_out(project) == once([*range(20), *range(25, 30)])
     upstream.send(0, [33])
     assert project.run_warm().returncode == 4  # once means once
@@ -163,8 +163,8 @@ def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     shutil.rmtree(project.folder / "state" / "checkpoints")  # which changes nothing
     recovered(project, "--rewind-to", str(first["offset"]), "--yes")
     assert first["producers"] == positions(project)[-1]["producers"]
-    told = ran(project)
-    assert "dropped 20 duplicate" in told
+    output = ran(project)
+    assert "dropped 20 duplicate" in output
     assert came_out(project) == once(range(20)) + once(range(20, 30)) + once(range(20, 30))
     # Further back than there are states of.
     shutil.rmtree(project.folder / "state" / "dedup")
@@ -262,10 +262,10 @@ def test_the_story_of_the_example(project: Project) -> None:
     found = [json.loads(row.value or b"") for row in rows]
     assert sorted(each["payment_id"] for each in found) == list(range(200))
     ran(project)  # writes into the table what the others had no time for
-    told = verb(project, "audit")
-    assert "200 records in sequence; 100 duplicate, 5 fenced dropped; none accepted" in told
-    assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
-    assert "no findings" in told
+    output = verb(project, "audit")
+    assert "200 records in sequence; 100 duplicate, 5 fenced dropped; none accepted" in output
+    assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in output
+    assert "no findings" in output
     page = project.folder / "page.html"
     verb(project, "report", "--output", str(page))
     text = page.read_text()

@@ -71,7 +71,7 @@ def expected(*ranges: Iterable[int]) -> Counter[str]:
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # nine starts of Spark
 def test_each_key_once_whatever_died_when(made: Project) -> None:
-    """Each comes once more in the micro-batch behind, which another process may read."""
+    """Each key is sent again in the next micro-batch, which another process may read."""
     for first in range(0, 160, 20):
         send(made, [*range(first, first + 20), *range(max(0, first - 20), first)])
     for point in POINTS:
@@ -96,7 +96,7 @@ def test_each_key_once_as_long_as_it_is_known(made: Project) -> None:
     send(made, range(100, 110))
     ran(made)
     assert came_out(made) == expected(range(70), [999], range(20))
-    # What has no key could be told from nothing else that has none.
+    # Two records without a key can't be compared.
     send(made, [200], after_s=2 * DAY, id=None)
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr

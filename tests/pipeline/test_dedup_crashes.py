@@ -22,7 +22,7 @@ from support.verbs import verify
 from support.warm import KILLED
 
 from eos.dedup.buckets import STATES, read_states, write_states
-from eos.dedup.state_table import Generation, ProducersTable
+from eos.dedup.state_table import ProducersTable, StateVersion
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
@@ -59,12 +59,12 @@ def send(project: Project, epoch: int, first: int, last: int) -> None:
 
 
 def states(project: Project) -> dict[str, tuple[int, int]]:
-    """Epoch and last number of each producer, in the generation that the ledger names."""
+    """Epoch and last number of each producer, in the version that the ledger names."""
     rows = outside.read(project.broker.bootstrap, project.ledger)
-    generation = Generation.of(json.loads(rows[-1].value or b"")["producers"])
+    version = StateVersion.of(json.loads(rows[-1].value or b"")["producers"])
     (folder,) = (project.folder / "state" / "dedup").iterdir()
     found = {}
-    for file in ProducersTable(Path(folder), project.name).files(generation).values():
+    for file in ProducersTable(Path(folder), project.name).files(version).values():
         for row in read_states(str(folder / file.path), file).to_pylist():
             found[row["producer"].decode()] = row["epoch"], row["last"][-1]
     return found
@@ -92,11 +92,11 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     once = [*(f"0:{n}" for n in range(sent)), *(f"1:{n}" for n in range(TURN))]
     assert Counter(value for _, value in came_out.elements()) == Counter(once * PARTITIONS)
     assert states(project) == {f"app-{p}": (1, TURN - 1) for p in range(PARTITIONS)}
-    code, told = verified(project)
-    assert (code, told["findings"]) == (0, [])
+    code, report = verified(project)
+    assert (code, report["findings"]) == (0, [])
     sent_in_all = sum(outside.ends(project.broker.bootstrap, project.source).values())
-    assert told["dropped"]["proven"] == sent_in_all - came_out.total()
-    shown = told["dropped"]["shown"]
+    assert report["dropped"]["proven"] == sent_in_all - came_out.total()
+    shown = report["dropped"]["shown"]
     assert {each["reason"] for each in shown} == {"duplicate", "fenced"}
     assert all(each["proof"]["offset"] < each["offset"] for each in shown)
     # With nothing but states, all of it once more is dropped; and proven by what came before the
@@ -104,15 +104,14 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     send(project, 1, 0, TURN)
     done = project.run_warm()
     assert f"dedup dropped {PARTITIONS * TURN} duplicate" in done.stderr
-    code, told = verified(project)
-    assert (code, told["findings"], told["from_start"]) == (0, [], False)
-    assert told["dropped"]["proven"] == PARTITIONS * TURN
+    code, report = verified(project)
+    assert (code, report["findings"], report["from_start"]) == (0, [], False)
+    assert report["dropped"]["proven"] == PARTITIONS * TURN
 
 
 @pytest.mark.timeout(1800)  # five starts of Spark
-def test_each_record_once_where_what_dies_has_written_before_it_judged(project: Project) -> None:
-    """So many come in each life that they don't wait; the first attempt finds out behind it that
-    some have to go."""
+def test_each_record_once_if_the_driver_dies_between_write_and_validation(project: Project) -> None:
+    """Each run has so many records that they are written first, and then found to be duplicates."""
     many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000
     project.declare(4 * many, PARTITIONS, text=PIPELINE)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
@@ -133,8 +132,8 @@ def test_each_record_once_where_what_dies_has_written_before_it_judged(project: 
     assert len(rows) == len(came_out) == PARTITIONS * many * (len(steps) + 1)
     last = many * (len(steps) + 1) - 1
     assert states(project) == {f"app-{p}": (0, last) for p in range(PARTITIONS)}
-    code, told = verified(project)
-    assert (code, told["findings"]) == (0, [])
+    code, report = verified(project)
+    assert (code, report["findings"]) == (0, [])
 
 
 def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
@@ -151,10 +150,10 @@ def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     send(project, 0, TURN, 2 * TURN)
     done = project.run_warm()
     assert f"dedup dropped {10 * PARTITIONS} duplicate" in done.stderr, done.stderr
-    code, told = verified(project)
-    assert (code, told["from_start"]) == (1, False)
-    assert [each["case"] for each in told["findings"]] == ["unproven"] * PARTITIONS
-    smallest = told["smallest"]
+    code, report = verified(project)
+    assert (code, report["from_start"]) == (1, False)
+    assert [each["case"] for each in report["findings"]] == ["unproven"] * PARTITIONS
+    smallest = report["smallest"]
     assert (smallest["topic"], smallest["partition"]) == (project.source, 0)
     assert smallest["offset"] == TURN
     assert "for 10 of them an earlier copy was not found" in smallest["message"]

@@ -14,7 +14,7 @@ from eos.errors import UsageError
 from eos.plan.plan import plan
 from eos.plan.tree import stages
 from eos.producers.state import UNWRAPPED, Verdict
-from eos.spark.dedup_attempt import deduplicating
+from eos.spark.dedup_run import dedup_of
 
 PIPELINE = """\
 version: 1
@@ -154,7 +154,7 @@ def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
     profile = ProfileFile.model_validate({"state": {"root": "s3a://bucket/eos"}})
     made = plan(load_pipeline(path), profile, (), ())
     with raises("dedup_state_remote"):
-        deduplicating(made, None)
+        dedup_of(made, None)
     with raises("replay_dedup_rule", UsageError):
         replay([str(path), "--rule", "malformed"])
 

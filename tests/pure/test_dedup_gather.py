@@ -1,4 +1,4 @@
-"""Stamps on their way to the tasks that judge them: cut by shard, bounded, packed and unpacked."""
+"""Stamps on their way to the validating tasks: cut by shard, bounded, packed and unpacked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, generations, policy, stamps
+from support.deduped import Row, Sent, policy, stamps, versions_in
 
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
-from eos.dedup.stamp_shards import STAMPS, Gather, chunks, cut, schema, shards_of, unpacked
+from eos.dedup.stamp_shards import (
+    STAMPS,
+    Gather,
+    chunks,
+    schema,
+    shards_of,
+    split_by_shard,
+    unpacked,
+)
 
 ONE = schema(is_of_one_topic=True)
 
@@ -37,7 +45,7 @@ def ids(*lengths):
     ],
 )
 def test_a_shard_is_crc32_of_the_id(given):
-    """As Spark's own crc32 says it: files were made by that. Of no id, the first one."""
+    """Equal to Spark's crc32, by which existing files were made. Null ids have the first shard."""
     wanted = [zlib.crc32(each or b"") % SHARDS for each in given]
     array = pa.array(given, pa.binary())
     assert shards_of(array).tolist() == wanted
@@ -106,12 +114,12 @@ def test_a_chunk_is_bounded_by_rows_and_by_bytes(monkeypatch):
     assert counts == [2] * 10
 
 
-def test_where_nothing_was_read_nothing_is_packed():
+def test_without_rows_nothing_is_packed():
     nothing = read(0, 0)
     assert list(Gather(STAMPS)(iter([]))) == []
     assert list(Gather(STAMPS)(iter([nothing, nothing]))) == []
     assert stamp_shards.sorted_by_shard(iter([nothing]), STAMPS) == []
-    assert list(cut(nothing)) == []
+    assert list(split_by_shard(nothing)) == []
     (packed,) = Gather(STAMPS)(iter([nothing, read(0, 1), nothing]))
     assert [part.num_rows for _, part in unpacked(iter([packed]), STAMPS)] == [1]
 
@@ -133,7 +141,7 @@ def test_a_packed_row_has_no_more_than_its_own_rows():
     assert own <= sum(sizes) < own + 1000 * len(sizes)
 
 
-def test_rows_say_their_topic_only_where_there_are_several():
+def test_rows_have_a_topic_column_only_if_there_are_several_topics():
     batch = pa.RecordBatch.from_arrays(read(0, 9).columns[:4], schema=ONE)
     found = by_shard(unpacked(Gather(ONE)(iter([batch])), ONE))
     assert {number: own.to_pylist() for number, own in found.items()} == wanted_of(batch)
@@ -141,7 +149,7 @@ def test_rows_say_their_topic_only_where_there_are_several():
     assert STAMPS.names == [*ONE.names, "topic"]
 
 
-def test_offsets_of_64_bits_are_taken_too():
+def test_offsets_of_64_bits_are_accepted():
     """`spark.sql.execution.arrow.useLargeVarTypes`: on the way in, and of the packed rows."""
     batch = read(0, 100)
     large = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
@@ -156,7 +164,7 @@ def test_offsets_of_64_bits_are_taken_too():
     )
 
 
-def test_it_does_not_matter_what_gathered_them(tmp_path, monkeypatch):
+def test_packed_and_sorted_stamps_get_the_same_verdicts(tmp_path, monkeypatch):
     """Two topics, a task for each partition, in either order, or one for all; small chunks or one:
     the same reports."""
     logs = [
@@ -165,20 +173,20 @@ def test_it_does_not_matter_what_gathered_them(tmp_path, monkeypatch):
     said = []
     for rows_max, order in itertools.product((5, 1 << 17), (logs, logs[::-1])):
         monkeypatch.setattr(stamp_shards, "CHUNK_ROWS_MAX", rows_max)
-        opened = generations(tmp_path / str(len(said)), policy(window=9)).begun("")
+        opened = versions_in(tmp_path / str(len(said)), policy(window=9)).begin("")
         packed = [row for log in order for row in Gather(STAMPS)(in_batches(log, 16))]
         parts = sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0])
-        opened.stage.judge(parts)
-        said.append(told(opened))
-        opened = generations(tmp_path / f"{len(said)}-once", policy(window=9)).begun("")
+        opened.stage.validate(parts)
+        said.append(summary_of(opened))
+        opened = versions_in(tmp_path / f"{len(said)}-once", policy(window=9)).begin("")
         list(opened.stage.at_once(batch for log in order for batch in in_batches(log, 16)))
-        said.append(told(opened))
+        said.append(summary_of(opened))
     assert all(each == said[0] for each in said)
     counts = {(topic, n): 60 * (n + 1) for topic in ("a", "b") for n in (0, 1)}
     assert said[0][0] == counts
 
 
-def told(opened):
+def summary_of(opened):
     files = {"files", "notes"}  # they have names of their own
     reports = {
         home: {name: each for name, each in report.items() if name not in files}

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
-from support.judged_run import DEDUP, IN_ORDER, Run, selected
+from support.dedup_pipeline import DEDUP, IN_ORDER, Run, selected
 from support.local_spark import local_spark
 
+from eos.dedup.validation_mode import VALIDATE_FIRST_MAX
 from eos.errors import DedupRetryError
-from eos.spark.dedup_attempt import LOOKS_FIRST
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("judged_ahead") as session:
+    with local_spark("validate_first") as session:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
         yield session
 
@@ -26,31 +26,31 @@ def spark() -> Iterator[SparkSession]:
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
 def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup, again):
     run = Run(spark, tmp_path, dedup)
-    run.attempt(run.next())
+    run.try_once(run.next())
     run.commit()
     assert run.position.validate_first == 0
     frame = run.next(again)
     with pytest.raises(DedupRetryError):
-        run.attempt(frame)
-    run.attempt(frame)
+        run.try_once(frame)
+    run.try_once(frame)
     run.commit()
-    assert run.position.validate_first == LOOKS_FIRST
-    for left in range(LOOKS_FIRST, 0, -1):
+    assert run.position.validate_first == VALIDATE_FIRST_MAX
+    for left in range(VALIDATE_FIRST_MAX, 0, -1):
         assert run.position.validate_first == left
         run.restart()
-        run.attempt(run.next(), selected)
-        assert run.dedup.judges == 0, "nothing is left to validate after the writing"
+        run.try_once(run.next(), selected)
+        assert run.attempt.validators == 0, "nothing is left to validate after the writing"
         run.commit()
     run.restart()
     with pytest.raises(DedupRetryError):
-        run.attempt(run.next(again))
+        run.try_once(run.next(again))
 
 
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
-def test_with_validate_first_no_attempt_is_written_in_vain(spark, tmp_path, dedup, again):
+def test_with_validate_first_no_attempt_is_retried(spark, tmp_path, dedup, again):
     run = Run(spark, tmp_path, replace(dedup, validates_first=True))
-    run.attempt(run.next())
+    run.try_once(run.next())
     run.commit()
     for resent in (again, 0, again):
-        assert len(run.attempt(run.next(resent), selected)) == 400 - resent
+        assert len(run.try_once(run.next(resent), selected)) == 400 - resent
         run.commit()

@@ -16,8 +16,9 @@ from support.local_spark import local_spark
 from eos.config.load import load_pipeline, load_profile
 from eos.dedup import stage as stage_file
 from eos.dedup.stamp_columns import StampPlace, StampRules
+from eos.dedup.state_attempt import StateAttempt
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import StateAttempt, StateVersions
+from eos.dedup.state_versions import StateVersions
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.errors import RecordRefusedError
 from eos.faults import CrashPlan
@@ -25,7 +26,7 @@ from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
 from eos.seal import crossed
 from eos.spark import fused_dedup
-from eos.spark.dedup_columns import in_one_pass, judging, taken
+from eos.spark.dedup_columns import accepted, in_one_pass, validating
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.steps import encodable, mapped
 from eos.spark.tasks import EncodeTask
@@ -43,9 +44,9 @@ sink:
     - {sink}
 """
 ONE, TWO = "topic: a", "topics: [a, b]"
-# 400 rows of two partitions, one behind the other as a task has them, and 23 producers. Every ninth
-# resends what it sent before, every fiftieth has no stamp; others have no header, one that counts
-# no more, or a number as Spark reads it, too.
+# 400 rows of two partitions, one after the other, as a task reads them, and 23 producers. Every
+# ninth is resent, every fiftieth has no stamp; others have no header, one that a later header
+# replaces, or a number in another form that Spark reads, too.
 ROWS = """
   SELECT CAST(concat('k', id % 23) AS BINARY) AS key, {topic} AS topic,
     CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id AS INT))) AS BINARY) AS value,
@@ -69,7 +70,7 @@ BY_KEY = replace(DEDUP, producer=StampPlace("key"))
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("judged") as session:
+    with local_spark("one_pass") as session:
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
         yield session
 
@@ -101,11 +102,11 @@ def encoded(out: Any, made: Plan) -> list[tuple[Any, ...]]:
 def opened(folder: Path, dedup: StampRules, topics: str = ONE) -> StateAttempt:
     table = ProducersTable(folder / "producers", "orders")
     topic = "a" if topics == ONE else ""
-    return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begun("")
+    return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begin("")
 
 
-def told(begun: StateAttempt) -> dict[str, Any]:
-    said = dict(begun.commit().told)
+def summary_of(begun: StateAttempt) -> dict[str, Any]:
+    said = dict(begun.commit().summary)
     assert said["verdicts"]["duplicate"] > 10
     return said
 
@@ -120,7 +121,7 @@ def told(begun: StateAttempt) -> dict[str, Any]:
         "topic: out\n    - topic: again",
     ],
 )
-def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedup, topics):
+def test_one_pass_writes_and_reports_the_same(spark, tmp_path, sink, dedup, topics):
     made = planned(tmp_path, sink, topics=topics)
     frame = rows(spark, topics)
     short = opened(tmp_path / "short", dedup, topics)
@@ -128,23 +129,23 @@ def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedu
     assert isinstance(found, FusedDedup)
     in_one = encoded(found, made)
     long = opened(tmp_path / "long", dedup, topics)
-    assert in_one == encoded(encodable(made, taken(frame, dedup, long.stage)), made)
-    said = told(short)
-    assert said == told(long)
+    assert in_one == encoded(encodable(made, accepted(frame, dedup, long.stage)), made)
+    said = summary_of(short)
+    assert said == summary_of(long)
     dropped = said["verdicts"]["duplicate"]
     assert sum(row[4] for row in in_one) == (400 - dropped) * len(made.sinks)
 
 
-def test_what_was_judged_before_is_looked_up(spark, tmp_path):
+def test_earlier_verdicts_are_looked_up(spark, tmp_path):
     """Spread producers; some rows are left out, as duplicates or as dead letters."""
     dedup = replace(DEDUP, policy=policy(window=99, dead=("unstamped",)))
     made, frame = planned(tmp_path, "topic: out"), rows(spark)
     begun = opened(tmp_path, dedup)
-    assert judging(frame, dedup, begun.stage, 0).collect() == []
+    assert validating(frame, dedup, begun.stage, 0).collect() == []
     lookup = begun.lookup()
     found = encoded(in_one_pass(made, dedup, lookup, frame), made)
-    assert found == encoded(encodable(made, taken(frame, dedup, lookup)), made)
-    verdicts = told(begun)["verdicts"]
+    assert found == encoded(encodable(made, accepted(frame, dedup, lookup)), made)
+    verdicts = summary_of(begun)["verdicts"]
     assert verdicts["unstamped"] > 20
     assert sum(row[4] for row in found) == 400 - verdicts["duplicate"] - verdicts["unstamped"]
 
@@ -159,7 +160,7 @@ def test_stamps_in_headers_that_go_out_are_not_made_twice(spark, tmp_path):
 def test_rows_leave_the_jvm_once(spark, tmp_path):
     made, frame = planned(tmp_path, "topic: out"), rows(spark)
     begun = opened(tmp_path, DEDUP)
-    ways = in_one_pass(made, DEDUP, begun.stage, frame), taken(frame, DEDUP, begun.stage)
+    ways = in_one_pass(made, DEDUP, begun.stage, frame), accepted(frame, DEDUP, begun.stage)
     for out, passes in zip(ways, (1, 2), strict=True):
         rest = out if isinstance(out, FusedDedup) else encodable(made, out)
         job = mapped(rest, lambda parts: parts, SPARK_SCHEMA)
@@ -217,7 +218,7 @@ def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
         monkeypatch.setattr(fused_dedup, "HELD_BYTES_MAX", bytes_max)
         seen: list[int] = []
         begun = opened(tmp_path / str(waiting), DEDUP)
-        judging = fused_dedup.HeaderValidation(begun.stage, (), ())
-        for given, _ in enumerate(judging.kept(batches())):
+        validation = fused_dedup.HeaderValidation(begun.stage, (), ())
+        for given, _ in enumerate(validation.accepted(batches())):
             assert len(seen) - given <= waiting
         assert given == 59

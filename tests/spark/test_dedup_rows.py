@@ -1,4 +1,4 @@
-"""Rows that all stay are counted as they pass: what was judged may be gone when it is read."""
+"""Accepted rows are counted as they pass: the source may have lost validated records since."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import generations, policy
+from support.deduped import policy, versions_in
 from support.errors import raises
 from support.local_spark import local_spark
 
@@ -16,7 +16,7 @@ from eos.dedup.header_stamps import numbers
 from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.dedup.verdict_lookup import VerdictLookup
 from eos.kafka.api import TopicPartition
-from eos.spark.dedup_columns import counted, judging, require_counted
+from eos.spark.dedup_columns import counted, require_counted, validating
 
 pytestmark = pytest.mark.spark
 
@@ -104,12 +104,12 @@ def test_a_number_in_a_header_that_python_reads_is_sparks(spark):
     assert sum(each is not None for each in wanted) > 40
 
 
-def test_what_was_judged_and_is_gone_ends_the_attempt(spark):
-    told = {
+def test_validated_records_that_are_missing_end_the_attempt(spark):
+    expected = {
         "2 records of t-0, but 1 were": (0, 1),
         "1 records of t-1, but 0 were": (0, 0),
     }
-    for words, partitions in told.items():
+    for words, partitions in expected.items():
         there = rows(spark, *partitions)
         job = counted(there, DEDUP)
         job.collect()
@@ -118,14 +118,14 @@ def test_what_was_judged_and_is_gone_ends_the_attempt(spark):
         assert words in caught.value.message
 
 
-def test_what_is_all_there_is_not_read_again(spark):
+def test_complete_rows_are_not_read_again(spark):
     there, gone = rows(spark, 0, 1, 0), rows(spark, 0)
     job = counted(there, replace(DEDUP, verdict="how"))
     assert {row["how"] for row in job.collect()} == {"appended"}
     require_counted(job, gone, LOOKUP)
 
 
-def test_steps_that_see_the_rows_twice_or_not_at_all_have_them_counted_anew(spark):
+def test_rows_that_steps_read_twice_or_not_at_all_are_counted_again(spark):
     there, gone = rows(spark, 0, 1, 0), rows(spark, 0, 1)
     once = counted(there, DEDUP)
     for job in (once.union(once), once.where("false"), once.where("offset < 0")):
@@ -137,8 +137,8 @@ def test_steps_that_see_the_rows_twice_or_not_at_all_have_them_counted_anew(spar
         require_counted(twice, gone, LOOKUP)
 
 
-def test_however_many_tasks_judge_they_say_the_same(spark, tmp_path):
-    """One that holds all stamps, one behind a shuffle, or several; of two topics, and with parts
+def test_any_number_of_validating_tasks_gives_the_same_verdicts(spark, tmp_path):
+    """One that holds all stamps, one after a shuffle, or several; of two topics, and with parts
     of the source that have no rows."""
     sent = [
         (topic, partition, offset, who, 0, offset)
@@ -155,11 +155,11 @@ def test_however_many_tasks_judge_they_say_the_same(spark, tmp_path):
     frame = frame.selectExpr("topic", "partition", "offset", typed)
     said = []
     for tasks in (0, 1, 3):
-        opened = generations(tmp_path / str(tasks), policy(window=9)).begun("")
-        assert judging(frame, DEDUP, opened.stage, tasks).collect() == []
-        said.append((opened.lookup().counts, opened.commit().told))
+        opened = versions_in(tmp_path / str(tasks), policy(window=9)).begin("")
+        assert validating(frame, DEDUP, opened.stage, tasks).collect() == []
+        said.append((opened.lookup().counts, opened.commit().summary))
     assert all(each == said[0] for each in said)
-    counts, told = said[0]
+    counts, expected = said[0]
     assert counts == {TopicPartition(topic, n): 150 for topic in ("a", "b") for n in (0, 3)}
-    assert told["verdicts"]["unstamped"] == 60
-    assert told["states"] == 28
+    assert expected["verdicts"]["unstamped"] == 60
+    assert expected["states"] == 28

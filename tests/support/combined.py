@@ -17,7 +17,7 @@ from eos.errors import EosError
 from eos.faults import CrashPlan
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan, plan
-from eos.spark.dedup_attempt import deduplicating
+from eos.spark.dedup_run import dedup_of
 from eos.startup.stateful_pipeline import with_state
 from eos.transform.functions import load
 from eos.transform.plan_check import PlanState
@@ -106,7 +106,7 @@ def refusal(letters: str, folder: Path, look: Look | None = None) -> str:
         planned = plan(pipeline, ProfileFile.model_validate(text), ("a:1",), steps)
         with closing(Bus()) as bus:
             planned = with_state(planned, (look or _state(letters))(planned), bus)
-            deduplicating(planned, CrashPlan.from_environment())
+            dedup_of(planned, CrashPlan.from_environment())
             if planned.tables and planned.is_stateful:
                 # No session and no rows: it refuses before it reads them.
                 no: Any = None

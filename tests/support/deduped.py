@@ -1,4 +1,4 @@
-"""Dedup without Spark: rows as an Arrow function over an iterator gets them, and a plain oracle."""
+"""Dedup without Spark: rows as an Arrow function over an iterator gets them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
 from eos.dedup.producer_scope_stage import ProducerScopeStage
+from eos.dedup.scalar_verdicts import StampedRecord
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
+from eos.dedup.state_attempt import StateAttempt
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import StateAttempt, StateVersions
+from eos.dedup.state_versions import StateVersions
 from eos.faults import Dies
 from eos.kafka.api import TopicPartition
 from eos.kafka.record_reader import StoredRecord
@@ -25,7 +27,7 @@ ACCEPTS = frozenset({Verdict.GAP, Verdict.UNKNOWN_PRODUCER})
 
 
 class Sent(NamedTuple):
-    """A record as it lies in the source; None stands for a stamp that can't be read."""
+    """A record of the source. None is a part of the stamp that can't be read."""
 
     partition: int
     producer: bytes | None
@@ -38,6 +40,11 @@ class Row(NamedTuple):
     sent: Sent
 
 
+def stamped(rows: Iterable[Row]) -> list[StampedRecord]:
+    """Return the rows as the scalar specification takes them."""
+    return [StampedRecord(sent.partition, offset, *sent[1:]) for offset, sent in rows]
+
+
 def policy(
     refused: Iterable[str] = (),
     sequences: int = UNWRAPPED,
@@ -45,7 +52,7 @@ def policy(
     dead: Iterable[str] = (),
     window: int = 0,
 ) -> Policy:
-    """What is not refused, and no dead letter, is accepted."""
+    """Return a policy that accepts verdicts that are neither refused nor dead letters."""
     names = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
     left_out = {*refused, *dead}
     accepts = frozenset(verdict for name, verdict in names.items() if name not in left_out)
@@ -54,18 +61,22 @@ def policy(
     return Policy(rules, forget_ms, frozenset(refused), frozenset(dead), window)
 
 
-def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
+def versions_in(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
     table = ProducersTable(folder / "producers", "p")
     return StateVersions("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
 
 
-def judged(opened: StateAttempt, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
-    """The verdict of each (partition, offset). Each partition is a task's, as Spark has it; and
-    where producers are spread over partitions, their stamps came by shard before."""
+def verdicts_of(
+    opened: StateAttempt, rows: Sequence[Row], batch: int = 3
+) -> dict[tuple[int, int], str]:
+    """Return the verdict of each (partition, offset).
+
+    Each partition is read by its own task, as in Spark. With `scope: producer` the stamps are
+    validated by shard before that."""
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
     if isinstance(stage, ProducerScopeStage):
-        stage.judge(unpacked(by_shard(rows, stage, batch), stage.schema))
+        stage.validate(unpacked(by_shard(rows, stage, batch), stage.schema))
         stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
         own = [row for row in rows if row.sent.partition == partition]
@@ -80,8 +91,8 @@ def judged(opened: StateAttempt, rows: Sequence[Row], batch: int = 3) -> dict[tu
 def by_shard(
     rows: Sequence[Row], stage: ProducerScopeStage, batch: int
 ) -> Iterator[pa.RecordBatch]:
-    """As `run.dedup_rows.judging` hands them over: each partition was gathered by a task of its
-    own, and Spark's shuffle brought a shard's packed rows together."""
+    """Return packed rows as the job of `dedup_columns.validating` shuffles them: each partition is
+    gathered by its own task, and a shard's packed rows are brought together."""
     gathered = Gather(stage.schema)
     packed: list[pa.RecordBatch] = []
     for partition in sorted({row.sent.partition for row in rows}):
@@ -95,7 +106,7 @@ def by_shard(
 
 
 def stamps(rows: Sequence[Row], topics: Sequence[str] | None = None) -> pa.RecordBatch:
-    """As they come out of the JVM, where the source has several topics."""
+    """Return stamps as the JVM sends them if the source has several topics."""
     topic, partition, offset, *stamp = columns(rows)
     at = pc.bit_wise_or(pc.shift_left(offset, 16), partition.cast(pa.int64()))
     topic = topic if topics is None else pa.array(topics, pa.string())
@@ -115,29 +126,30 @@ def columns(rows: Sequence[Row]):
 
 
 class Deduped:
-    """In a pipeline without Spark: a record's stamp is its value, `producer:epoch:sequence`. What
-    is not proven to have been there before and is not next ends the run."""
+    """Dedup of a pipeline without Spark. A record's stamp is its value, `producer:epoch:sequence`.
+
+    Each verdict but `appended`, `duplicate` and `fenced` ends the run."""
 
     def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
-        self._generations = generations(folder, policy(OPTIONS, window=window))
+        self._versions = versions_in(folder, policy(OPTIONS, window=window))
         self._crash = crash
         self.opened: StateAttempt | None = None
 
     def require(self, position: Position) -> None:
-        self._generations.require(position.producers)
+        self._versions.require(position.producers)
 
     def begin(self, position: Position) -> None:
-        self.opened = self._generations.begun(position.producers, accepts_gap=position.accepts_gap)
+        self.opened = self._versions.begin(position.producers, accepts_gap=position.accepts_gap)
 
     def kept(self, read: Iterable[tuple[TopicPartition, Sequence[StoredRecord]]]) -> Iterator[Any]:
-        """Each partition's records of a micro-batch: those that stay."""
+        """Yield the accepted records of each partition."""
         found = list(read)
         rows = [
             Row(each.offset, stamp_of(tp.partition, each.value or b""))
             for tp, records in found
             for each in records
         ]
-        verdicts = judged(self.opened, rows, batch=7)
+        verdicts = verdicts_of(self.opened, rows, batch=7)
         dropped = {"duplicate", "fenced"}
         for tp, records in found:
             yield tp, [r for r in records if verdicts[tp.partition, r.offset] not in dropped]
@@ -149,65 +161,3 @@ class Deduped:
 def stamp_of(partition: int, value: bytes) -> Sent:
     producer, epoch, sequence = value.split(b":")
     return Sent(partition, producer, int(epoch), int(sequence))
-
-
-class Oracle:
-    """Remembers every number that was accepted, of each producer in each partition, as a list."""
-
-    def __init__(self, circle: int = UNWRAPPED) -> None:
-        self.circle = circle
-        self.epochs: dict[tuple[int, bytes], int] = {}
-        self.taken: dict[tuple[int, bytes], list[int]] = {}
-        # By partition and offset: which number should have come where there is a gap.
-        self.awaited: dict[tuple[int, int], int] = {}
-
-    def copy(self) -> Oracle:
-        made = Oracle(self.circle)
-        made.epochs = dict(self.epochs)
-        made.taken = {key: list(numbers) for key, numbers in self.taken.items()}
-        return made
-
-    def verdicts(self, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
-        found = {}
-        for row in rows:
-            place = row.sent.partition, row.offset
-            self.awaited[place] = self._awaited(row.sent)
-            found[place] = self.verdict(row.sent)
-        return found
-
-    def _awaited(self, sent: Sent) -> int:
-        key = sent.partition, sent.producer or b""
-        is_same = key in self.taken and self.epochs[key] == sent.epoch
-        return (self.taken[key][-1] + 1) % self.circle if is_same else 0
-
-    def verdict(self, sent: Sent) -> str:
-        partition, producer, epoch, number = sent
-        if producer is None or epoch is None or number is None:
-            return "unstamped"
-        key = partition, producer
-        found = self._verdict(key, epoch, number)
-        if found in {"appended", "gap", "unknown_producer"}:
-            if self.epochs.get(key) != epoch:
-                self.taken[key] = []
-            self.epochs[key] = epoch
-            self.taken[key].append(number)
-        return found
-
-    def _verdict(self, key: tuple[int, bytes], epoch: int, number: int) -> str:
-        if key not in self.epochs:
-            return "unknown_producer" if number else "appended"
-        if epoch != self.epochs[key]:
-            if epoch < self.epochs[key]:
-                return "fenced"
-            return "gap" if number else "appended"
-        taken = self.taken[key]
-        following = (taken[-1] + 1) % self.circle
-        if number == following:
-            return "appended"
-        if (number - following) % self.circle < self.circle // 2:
-            return "gap"
-        behind = (following - number) % self.circle
-        is_whole = behind <= len(taken) and taken[-behind:] == [
-            (number + step) % self.circle for step in range(behind)
-        ]
-        return "duplicate" if number in taken[-5:] or is_whole else "late"

@@ -1,5 +1,4 @@
-"""Producers whose numbers are spread over partitions; what dedup refuses, as dead letters; and the
-verdict as a column."""
+"""Producers whose numbers span several partitions; dead letters; the verdict as a column."""
 
 from __future__ import annotations
 
@@ -88,20 +87,21 @@ def once(epoch: int, numbers: Iterable[int]) -> Counter[str]:
 
 
 def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
-    """Micro-batches take each partition so far as they come; it resends to others, restarts, and
-    wakes up again. What is written before it is judged is written again where some have to go."""
+    """The producer resends to other partitions, restarts, and a replaced instance wakes up again.
+
+    Attempts that wrote a duplicate before validation are retried without it."""
     upstream = made(project, records=70)
     upstream.send(0, range(100))
     upstream.send(0, range(70, 110), by=1)
-    assert len(AGAIN.findall(ran(project))) == 1, "those behind it look first"
+    assert len(AGAIN.findall(ran(project))) == 1, "the next micro-batches validate first"
     upstream.send(1, range(20))
-    upstream.send(0, range(110, 114))  # behind the newer epoch in each of their partitions
+    upstream.send(0, range(110, 114))  # after the newer epoch in each of their partitions
     ran(project)
     assert values(project, project.target) == once(0, range(110)) + once(1, range(20))
     assert sums(project) == {"appended": 130, "duplicate": 30, "fenced": 4}
-    told = verb(project, "audit")
-    assert "130 records in sequence; 30 duplicate, 4 fenced dropped; none accepted" in told
-    # So many that several tasks judge and write them.
+    output = verb(project, "audit")
+    assert "130 records in sequence; 30 duplicate, 4 fenced dropped; none accepted" in output
+    # So many that several tasks validate and write them.
     project.declare(100_000, PARTITIONS, text=SPREAD)
     many = ONE_TASK_RECORDS_MAX + 1000
     upstream.send(1, range(10, many), by=3)
@@ -115,8 +115,8 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
 
 
 @pytest.mark.long
-def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: Project) -> None:
-    """One writer, and shards for four: those that nobody judged would cost an attempt."""
+def test_more_tasks_validate_than_write_if_a_target_has_few_partitions(project: Project) -> None:
+    """One writer, and shards for four tasks: shards without validation would cost an attempt."""
     upstream = made(project, records=100_000)
     project.declare(100_000, 1, text=SPREAD)
     with project.profile.open("a") as profile:
@@ -130,7 +130,7 @@ def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: 
 
 
 @pytest.mark.long
-def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> None:
+def test_in_one_partition_a_producer_waits_after_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
@@ -164,8 +164,8 @@ def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> N
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
     upstream = made(project, records=1000)
     upstream.send(0, [*range(20), *range(21, 90)])  # 80 and above are too far above 20
-    told = ran(project)
-    assert "10 records sent to the dead letters by rule `dedup_gap`" in told
+    output = ran(project)
+    assert "10 records sent to the dead letters by rule `dedup_gap`" in output
     dead = f"{project.target}.dead"
     assert values(project, dead) == Counter(f"0:{number}" for number in range(80, 90))
     upstream.send(0, [20])
@@ -214,10 +214,10 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     accepting = accepting.replace("on_unstamped: dead_letter", "on_unstamped: accept")
     project.declare(1000, PARTITIONS, text=accepting)
     upstream.send(0, [101])
-    told = verb(project, "replay")
+    output = verb(project, "replay")
     for rule, count in {"dedup_late": PARTITIONS, "dedup_unstamped": 1}.items():
         words = rf"{rule} +{count} waited, +{count} put back"
-        assert re.search(words, told), told
+        assert re.search(words, output), output
     ran(project)
     known += Counter({"101 appended": PARTITIONS, "50 late": PARTITIONS, "7 unstamped": 1})
     assert values(project, project.target) == known
@@ -227,8 +227,8 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # six starts of Spark
-def test_whatever_dies_around_its_verdicts_each_record_comes_out_once(project: Project) -> None:
-    """In each life the first attempt writes what has to go, too, and finds that out behind it."""
+def test_each_record_once_whatever_dies_around_validation(project: Project) -> None:
+    """In each run the first attempt writes duplicates, and validates after that."""
     upstream = made(project, records=1000)
     upstream.send(0, range(50))
     ran(project)

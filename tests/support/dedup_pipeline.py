@@ -15,13 +15,15 @@ from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.dedup.state_table import ProducersTable
 from eos.dedup.state_versions import StateVersions
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
+from eos.errors import EosError
 from eos.faults import CrashPlan
 from eos.kafka.api import TopicPartition
 from eos.kafka.target_partitions import Targets
 from eos.ledger.record import Position
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan, plan
-from eos.spark.dedup_attempt import DedupAttempts
+from eos.spark.dedup_attempt import DedupAttempt
+from eos.spark.dedup_run import DedupRun
 from eos.spark.steps import encodable, mapped
 from eos.spark.tasks import EncodeTask
 from support.deduped import policy
@@ -33,8 +35,8 @@ source: {kafka: {topic: a}}
 dedup: {producer: {id: header(p), epoch: header(e), sequence: header(s)}, scope: producer}
 sink: {kafka: {topic: out}}
 """
-# 400 rows of two partitions and 23 producers, each of which goes on in both; behind the first 400
-# of a turn the next. What has a number below `again` was there in the turn before.
+# 400 rows of two partitions and 23 producers, each of which writes to both. Each turn continues
+# after the one before. Rows with a number below `again` were in the turn before.
 ROWS = """
   SELECT CAST(concat('k', id % 23) AS BINARY) AS key, 'a' AS topic,
     CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id % 400 AS INT))) AS BINARY) AS value,
@@ -47,8 +49,8 @@ ROWS = """
     ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
   FROM range({first}, {first} + 400, 1, 2)
 """
-# 400 rows of two partitions, and of a producer in each. The first `again` of partition 0 were there
-# in the turn before; `next` is what comes behind them.
+# 400 rows of two partitions, and of a producer in each. The first `again` of partition 0 were in
+# the turn before, and continue with `next`.
 ROWS_IN_ORDER = """
   SELECT CAST(NULL AS BINARY) AS key, 'a' AS topic, CAST(CAST(id AS STRING) AS BINARY) AS value,
     CAST(id % 400 DIV 200 AS INT) AS partition, id AS offset, TIMESTAMP'2026-11-22' AS timestamp,
@@ -68,7 +70,7 @@ Make = Callable[[Any], DataFrame]
 
 
 class Run:
-    """One of a pipeline: micro-batches of 400 rows, one after the other."""
+    """A run of the pipeline: micro-batches of 400 rows, one after the other."""
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: StampRules = DEDUP) -> None:
         self.spark = spark
@@ -81,16 +83,17 @@ class Run:
         table = ProducersTable(folder / "producers", "orders")
         made = StateVersions("orders", table, dedup.policy, dedup.reading, "a")
         self._made = dedup, made
-        self.dedup = DedupAttempts(dedup, made, CrashPlan(), 2)
+        self.dedup = DedupRun(dedup, made, CrashPlan(), 2)
         self.position = Position({}, {})
         self.turn = -1
-        self.jobs = 0  # of judging
+        self.attempt: DedupAttempt | None = None  # the latest one
+        self.jobs = 0  # that validate
         self._rows = ROWS if dedup.policy.window else ROWS_IN_ORDER
         self._number = 0
 
     def restart(self) -> None:
-        """As the next run, which has the ledger's position."""
-        self.dedup = DedupAttempts(*self._made, CrashPlan(), 2)
+        """Begin the next run, which has the ledger's position."""
+        self.dedup = DedupRun(*self._made, CrashPlan(), 2)
         self.dedup.require(self.position)
 
     def next(self, again: int = 0) -> DataFrame:
@@ -100,40 +103,46 @@ class Run:
         self._number += 200 - again
         return self.spark.sql(self._rows.format(**given))
 
-    def attempt(
+    def try_once(
         self, frame: DataFrame, made: Make | None = None, *, in_one_task: bool = False
     ) -> list[Any]:
-        """What an attempt writes, in the order of its rows."""
+        """Return what an attempt writes, in the order of its rows."""
         self.jobs = 0
 
         def collect(job: DataFrame) -> Sequence[Any]:
             self.jobs += 1
             return job.collect()
 
-        self.dedup.begin(frame, self.position, collect, in_one_task=in_one_task)
-        job = self._written(frame) if made is None else made(self.dedup.rows(frame))
-        behind = self.dedup.behind(TASKS)
+        self.attempt = None
+        begun = self.dedup.begin(frame, self.position, collect, in_one_task=in_one_task)
+        self.attempt = begun
+        job = self._written(frame, begun) if made is None else made(begun.rows(frame))
+        after_write = begun.after_write(TASKS)
         written = job.collect()
         for task in range(TASKS):  # those that write
-            behind(task)
+            after_write(task)
         first = self.turn * 400
         places = [TopicPartition("a", 0), TopicPartition("a", 1)]
         ranges = Ranges(dict.fromkeys(places, first), dict.fromkeys(places, first + 400))
-        dead = self.dedup.judge_all(job, frame, ranges, {})
+        dead = begun.complete(job, frame, ranges, {})
         assert not dead
         return written
 
     def commit(self) -> dict[str, int]:
-        """What was judged how."""
-        done = self.dedup.producers()
-        looks = self.dedup.validate_first()
-        self.position = replace(self.position, producers=done.generation, validate_first=looks)
+        """Commit, and return how many records got each verdict."""
+        assert self.attempt is not None
+        done, first = self.attempt.commit_states(), self.attempt.validate_first
+        self.position = replace(self.position, producers=done.version, validate_first=first)
         self.dedup.committed(self.turn, Bus())
-        return dict(done.told["verdicts"])
+        return dict(done.summary["verdicts"])
 
-    def _written(self, frame: DataFrame) -> DataFrame:
-        short = self.dedup.in_one_pass(self.plan, frame)
-        return encoding(self.plan, short or encodable(self.plan, self.dedup.rows(frame)))
+    def retriable(self, error: EosError) -> EosError:
+        """Return the error that the run raises for a failed attempt."""
+        return error if self.attempt is None else self.attempt.retriable(error)
+
+    def _written(self, frame: DataFrame, begun: DedupAttempt) -> DataFrame:
+        short = begun.in_one_pass(self.plan, frame)
+        return encoding(self.plan, short or encodable(self.plan, begun.rows(frame)))
 
 
 def encoding(made: Plan, out: Any) -> DataFrame:

@@ -1,5 +1,4 @@
-"""Rows that pass before they are judged: by the task that reads them, or out of the stamps that it
-leaves behind, by shard."""
+"""Rows pass before they are validated: by the reading task, or from its stamps, by shard."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, generations, policy, stamps
+from support.deduped import Row, Sent, columns, policy, stamps, versions_in
 from support.errors import raises
 
 from eos.dedup import optimistic_pass
@@ -41,16 +40,16 @@ def passed(stage, *batches):
 
 
 def opened(folder, topic=""):
-    made = generations(folder, policy(window=99))
+    made = versions_in(folder, policy(window=99))
     made.topic = topic
-    return made.begun("")
+    return made.begin("")
 
 
-def judged(begun, tasks=3):
+def verdicts_of(begun, tasks=3):
     """By as many tasks; 0: it is done."""
-    behind = pickle.loads(pickle.dumps(DeferredCheck(begun.stage, begun.trusting(), tasks)))
+    check = pickle.loads(pickle.dumps(DeferredCheck(begun.stage, begun.optimistic_pass(), tasks)))
     for task in range(tasks):
-        behind(task)
+        check(task)
     files = {"files", "notes"}  # they have names of their own
     reports = {
         home: {name: each for name, each in report.items() if name not in files}
@@ -69,67 +68,67 @@ def running(monkeypatch, task, attempt):
 LOGS = [log(n, 60 * (n + 1), topic) for topic in ("a", "b") for n in (0, 1)]
 
 
-def test_they_are_judged_as_those_that_came_before_the_rows(tmp_path):
+def test_spooled_stamps_get_the_verdicts_of_shuffled_ones(tmp_path):
     """In batches of any size, a task for each partition or one for all."""
     first = opened(tmp_path / "first")
     packed = [row for each in LOGS for row in Gather(STAMPS)(iter([each]))]
-    first.stage.judge(sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0]))
-    wanted = judged(first, 0)
+    first.stage.validate(sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0]))
+    wanted = verdicts_of(first, 0)
     assert wanted[0] == {("a", 0): 60, ("a", 1): 120, ("b", 0): 60, ("b", 1): 120}
     assert len(wanted[2]) > 100, "nothing was odd"
     for number, (tasks, size) in enumerate([(LOGS, 7), (LOGS[::-1], 1000), (LOGS, 1)]):
         begun = opened(tmp_path / str(number))
         for each in tasks:
             parts = [each.slice(at, size) for at in range(0, each.num_rows, size)]
-            assert sum(passed(begun.trusting(), *parts)) == each.num_rows
-        assert judged(begun) == wanted
+            assert sum(passed(begun.optimistic_pass(), *parts)) == each.num_rows
+        assert verdicts_of(begun) == wanted
     begun = opened(tmp_path / "one")
-    assert passed(begun.trusting(), *LOGS) == [60, 120, 60, 120]
-    assert judged(begun, 40) == wanted  # more than there are shards
+    assert passed(begun.optimistic_pass(), *LOGS) == [60, 120, 60, 120]
+    assert verdicts_of(begun, 40) == wanted  # more than there are shards
 
 
-def test_rows_say_their_topic_only_where_there_are_several(tmp_path):
+def test_rows_have_a_topic_column_only_if_there_are_several_topics(tmp_path):
     begun = opened(tmp_path, topic="t")
     (columns,) = [each.columns[:4] for each in [log(3, 30)]]
-    assert [len(each) for each in begun.trusting()(iter([columns]))] == [30]
-    assert begun.trusting().left().counts == {("t", 3): 30}
-    assert judged(begun)[0] == {("t", 3): 30}
+    assert [len(each) for each in begun.optimistic_pass()(iter([columns]))] == [30]
+    assert begun.optimistic_pass().spool().counts == {("t", 3): 30}
+    assert verdicts_of(begun)[0] == {("t", 3): 30}
 
 
-def test_offsets_of_64_bits_are_taken_too(tmp_path):
+def test_offsets_of_64_bits_are_accepted(tmp_path):
     """`spark.sql.execution.arrow.useLargeVarTypes`, in batches of any size."""
     first = opened(tmp_path / "first")
-    passed(first.trusting(), *LOGS)
-    wanted = judged(first)
+    passed(first.optimistic_pass(), *LOGS)
+    wanted = verdicts_of(first)
     large = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
     for size in (1, 50):
         begun = opened(tmp_path / str(size))
         parts = [each.slice(at, size) for each in LOGS for at in range(0, each.num_rows, size)]
         columns = ([each.cast(large.get(each.type, each.type)) for each in p] for p in parts)
-        assert sum(len(each) for each in begun.trusting().codes(columns)) == 360
-        assert judged(begun) == wanted
+        assert sum(len(each) for each in begun.optimistic_pass().codes(columns)) == 360
+        assert verdicts_of(begun) == wanted
 
 
-def test_what_was_judged_is_removed(tmp_path):
+def test_validated_stamps_are_deleted(tmp_path):
     begun = opened(tmp_path)
-    passed(begun.trusting(), *LOGS)
-    judged(begun)
-    begun.trusting().clear()
+    passed(begun.optimistic_pass(), *LOGS)
+    verdicts_of(begun)
+    begun.optimistic_pass().clear()
     left = {place.suffix for place in Path(begun.stage.work).iterdir()}
     assert left == {".json", ".parquet"}
     assert sum(begun.counts().values()) == 360
 
 
-def test_files_that_are_damaged_are_told(tmp_path):
+def test_damaged_files_are_reported(tmp_path):
     begun = opened(tmp_path)
-    passed(begun.trusting(), LOGS[0])
-    (file,) = begun.trusting().left().files
+    passed(begun.optimistic_pass(), LOGS[0])
+    (file,) = begun.optimistic_pass().spool().files
     Path(file).write_bytes(b"short")
     with raises("dedup_files_unreadable"):
-        judged(begun)
+        verdicts_of(begun)
 
 
-def test_nothing_waits(tmp_path):
+def test_no_row_waits(tmp_path):
     """A batch's codes are there before the next one is asked for."""
     given = []
 
@@ -139,14 +138,14 @@ def test_nothing_waits(tmp_path):
             yield log(0, 10, start=10 * at).columns
 
     seen = 0
-    for seen, _ in enumerate(opened(tmp_path).trusting().codes(batches()), 1):
+    for seen, _ in enumerate(opened(tmp_path).optimistic_pass().codes(batches()), 1):
         assert len(given) == seen
     assert seen == 5
 
 
-def test_what_comes_in_is_not_kept(tmp_path):
+def test_rows_are_not_kept_in_memory(tmp_path):
     """A column keeps all of the batch in memory that it came in."""
-    stage = opened(tmp_path).trusting()
+    stage = opened(tmp_path).optimistic_pass()
     before = pa.total_allocated_bytes()
     kept = [
         pa.total_allocated_bytes() - before
@@ -160,27 +159,27 @@ def test_a_task_that_runs_again_counts_once(tmp_path, monkeypatch):
     begun = opened(tmp_path)
     for attempt in range(2):
         running(monkeypatch, "3.0", attempt)
-        passed(begun.trusting(), LOGS[0])
-    assert len(begun.trusting().left().files) == 1
+        passed(begun.optimistic_pass(), LOGS[0])
+    assert len(begun.optimistic_pass().spool().files) == 1
     # A step that has the rows evaluated twice: another stage of Spark's, the same rows.
     running(monkeypatch, "4.0", 2)
-    passed(begun.trusting(), LOGS[0])
-    assert judged(begun)[0] == {("a", 0): 60}
+    passed(begun.optimistic_pass(), LOGS[0])
+    assert verdicts_of(begun)[0] == {("a", 0): 60}
 
 
 def test_a_task_that_reads_several_parts_leaves_as_many_reports(tmp_path, monkeypatch):
-    """One behind the other; and an attempt before it died in between."""
+    """One after the other; and an earlier run of the task died in between."""
     begun = opened(tmp_path)
     for attempt, parts in enumerate((LOGS[:1], LOGS, LOGS)):
         running(monkeypatch, "3.0", attempt)
         for part in parts:
-            passed(begun.trusting(), part)
-    assert judged(begun)[0] == {("a", 0): 60, ("a", 1): 120, ("b", 0): 60, ("b", 1): 120}
+            passed(begun.optimistic_pass(), part)
+    assert verdicts_of(begun)[0] == {("a", 0): 60, ("a", 1): 120, ("b", 0): 60, ("b", 1): 120}
     running(monkeypatch, "3.0", 3)
     for part in (LOGS[0], LOGS[1], LOGS[2], log(1, 0)):
-        passed(begun.trusting(), part)
+        passed(begun.optimistic_pass(), part)
     with raises("source_changed_during_attempt"):
-        begun.trusting().left()
+        begun.optimistic_pass().spool()
 
 
 @pytest.mark.parametrize(
@@ -192,66 +191,66 @@ def test_a_task_that_reads_several_parts_leaves_as_many_reports(tmp_path, monkey
         (log(0, 0), log(0, 60)),
     ],
 )
-def test_a_task_that_found_others_when_it_ran_again_ends_the_attempt(
+def test_a_task_that_reads_other_records_when_it_runs_again_ends_the_attempt(
     tmp_path, monkeypatch, first, again
 ):
-    stage = opened(tmp_path).trusting()
+    stage = opened(tmp_path).optimistic_pass()
     for attempt, batch in enumerate((first, again)):
         running(monkeypatch, "3.0", attempt)
         passed(stage, batch)
     with raises("source_changed_during_attempt") as caught:
-        stage.left()
+        stage.spool()
     assert ": t-0 " in caught.value.message
 
 
-def test_parts_that_overlap_end_the_attempt_and_those_that_follow_do_not(tmp_path):
+def test_overlapping_parts_end_the_attempt_and_adjacent_ones_do_not(tmp_path):
     begun = opened(tmp_path)
-    passed(begun.trusting(), log(0, 60))
-    passed(begun.trusting(), log(0, 60, start=60))
-    assert judged(begun)[0] == {("t", 0): 120}
-    passed(begun.trusting(), log(0, 60, start=30))
+    passed(begun.optimistic_pass(), log(0, 60))
+    passed(begun.optimistic_pass(), log(0, 60, start=60))
+    assert verdicts_of(begun)[0] == {("t", 0): 120}
+    passed(begun.optimistic_pass(), log(0, 60, start=30))
     with raises("source_changed_during_attempt") as caught:
-        begun.trusting().left()
+        begun.optimistic_pass().spool()
     assert "t-0 0 to 59, t-0 30 to 89" in caught.value.message
 
 
-def test_a_task_that_did_not_come_to_its_end_has_left_nothing(tmp_path):
-    stage = opened(tmp_path).trusting()
+def test_an_unfinished_task_leaves_no_report(tmp_path):
+    stage = opened(tmp_path).optimistic_pass()
     running = stage.codes(each.columns for each in LOGS)
     next(running)
     running.close()
-    assert stage.left() == ((), {})
+    assert stage.spool() == ((), {})
     assert list(stage.codes(iter(()))) == []  # a part of the source without records
-    assert stage.left() == ((), {})
+    assert stage.spool() == ((), {})
     passed(stage, LOGS[1])
-    assert stage.left().counts == {("a", 1): 120}
+    assert stage.spool().counts == {("a", 1): 120}
 
 
-def test_a_folder_that_can_not_be_written_is_told(tmp_path):
+def test_an_unwritable_folder_is_reported(tmp_path):
     stage = OptimisticPass("orders", str(tmp_path / "gone"))
     with pytest.raises(CrossingError) as caught:
         list(stage(iter([LOGS[0].columns])))
-    told = crossed(str(caught.value))
-    assert isinstance(told, UnavailableError)
-    assert told.message == (
+    error = crossed(str(caught.value))
+    assert isinstance(error, UnavailableError)
+    assert error.message == (
         "orders: the stamps of producers' records can't be written to "
         f"{tmp_path / 'gone'}: No such file or directory"
     )
 
 
-def test_what_reading_the_rows_raises_is_not_about_the_folder(tmp_path):
+def test_an_error_of_reading_rows_does_not_blame_the_folder(tmp_path):
     def broken():
         yield LOGS[0].columns
         raise ConnectionResetError("the JVM is gone")
 
-    stage = opened(tmp_path).trusting()
+    stage = opened(tmp_path).optimistic_pass()
     with pytest.raises(ConnectionResetError, match="the JVM is gone"):
         list(stage(broken()))
     assert not list(Path(stage.work).glob("*.passed"))
 
 
 def in_order(count):
-    """One partition's, of which some were there, have no stamp, or lie behind a gap."""
+    """Rows of one partition: some are resent, have no stamp, or come after a gap."""
     rows = []
     for at in range(count):
         who = None if at % 11 == 7 else b"producer-%d" % (at % 23)
@@ -259,7 +258,7 @@ def in_order(count):
     return rows
 
 
-def told(begun):
+def summary_of(begun):
     """What is reported, but for the names of files."""
     (report,) = begun.reports().values()
     files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
@@ -267,14 +266,14 @@ def told(begun):
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_who_judges_by_itself_says_the_same_of_rows_that_have_passed(tmp_path, monkeypatch, size):
+def test_the_optimistic_stage_reports_the_same_verdicts(tmp_path, monkeypatch, size):
     monkeypatch.setattr(stages, "CHUNK_ROWS", 50)  # several in a task
     rows = in_order(400)
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-    waits, passes = (generations(tmp_path / name).begun("") for name in ("waits", "passes"))
+    waits, passes = (versions_in(tmp_path / name).begin("") for name in ("waits", "passes"))
     passes.stage = replace(waits.stage, work=passes.stage.work, folder=passes.stage.folder)
     codes = [code.as_py() for each in waits.stage.codes(map(columns, parts)) for code in each]
-    assert {"duplicate", "unstamped", "gap"} < set(told(waits)["verdicts"])
+    assert {"duplicate", "unstamped", "gap"} < set(summary_of(waits)["verdicts"])
     given = []
 
     def asked():
@@ -283,26 +282,26 @@ def test_who_judges_by_itself_says_the_same_of_rows_that_have_passed(tmp_path, m
             yield columns(part)
 
     found = []
-    for seen, each in enumerate(replace(passes.stage, trusts=True).codes(asked()), 1):
+    for seen, each in enumerate(replace(passes.stage, is_optimistic=True).codes(asked()), 1):
         assert len(given) == seen, "rows waited"
         found += each.to_pylist()
     assert found == [0] * len(codes)
-    assert told(passes) == told(waits)
+    assert summary_of(passes) == summary_of(waits)
 
 
-def test_long_ids_are_judged_a_few_at_a_time(tmp_path, monkeypatch):
+def test_long_ids_are_validated_a_few_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_BYTES", 100)
     parts = [columns([Row(at, Sent(0, b"app" * 20, 0, at))]) for at in range(9)]
     given = []
-    stage = generations(tmp_path).begun("").stage
+    stage = versions_in(tmp_path).begin("").stage
     for seen, _ in enumerate(stage.codes(given.append(part) or part for part in parts), 1):
         assert len(given) - seen <= 1
     assert seen == 9
 
 
-def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
-    begun = generations(tmp_path, policy(refused=("gap",))).begun("")
-    passing = replace(begun.stage, trusts=True).codes(iter([columns(in_order(400))]))
+def test_the_optimistic_stage_rejects_rows_that_have_passed(tmp_path):
+    begun = versions_in(tmp_path, policy(refused=("gap",))).begin("")
+    passing = replace(begun.stage, is_optimistic=True).codes(iter([columns(in_order(400))]))
     assert len(next(passing)) == 400
     with raises("producer_refused") as caught:
         next(passing)
@@ -310,8 +309,8 @@ def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
     assert begun.reports() == {}
 
 
-def test_who_judges_by_itself_does_not_keep_what_came_in(tmp_path):
-    """A record batch comes as one buffer, and a column keeps all of it."""
+def test_the_optimistic_stage_does_not_keep_batches(tmp_path):
+    """A record batch is one buffer, and a column keeps all of it."""
     came = []
 
     def batches():
@@ -325,7 +324,7 @@ def test_who_judges_by_itself_does_not_keep_what_came_in(tmp_path):
             yield tuple(read.columns)
             del read
 
-    begun = generations(tmp_path).begun("")
-    for _ in replace(begun.stage, trusts=True).codes(batches()):
+    begun = versions_in(tmp_path).begin("")
+    for _ in replace(begun.stage, is_optimistic=True).codes(batches()):
         assert sum(each() is not None for each in came) <= 2
-    assert told(begun)["verdicts"] == {"appended": 9}
+    assert summary_of(begun)["verdicts"] == {"appended": 9}

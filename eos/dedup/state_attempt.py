@@ -1,0 +1,200 @@
+"""What did the tasks of an attempt report, and which state files does it leave?
+
+Each task writes a report for each partition or shard that it has validated (`spool`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eos.dedup.buckets import BucketFile, BucketKey, BucketManifest
+from eos.dedup.optimistic_pass import OptimisticPass
+from eos.dedup.producer_scope_stage import ProducerScopeStage
+from eos.dedup.stage import DedupStage
+from eos.dedup.state_table import Files
+from eos.dedup.summary import GAPS_LISTED_MAX
+from eos.dedup.verdict_lookup import VerdictLookup, first_of
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError
+from eos.kafka.api import TopicPartition
+
+PRODUCERS_LISTED_MAX = 100  # producers in one ledger record, those with the most records first
+
+
+class Dead(NamedTuple):
+    """Number of dead letters with one verdict, and the position of the first one."""
+
+    verdict: str
+    records: int
+    topic: str
+    partition: int
+    offset: int
+
+
+class VersionRecord(NamedTuple):
+    """Dedup's part of a ledger record: the version of the states, and a summary of the verdicts."""
+
+    version: str
+    summary: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class StateAttempt:
+    """Dedup of one attempt: its stage and, after the job, the reports of its tasks."""
+
+    known: Files
+    stage: DedupStage | ProducerScopeStage
+    save: Callable[[Files, Mapping[str, Any]], VersionRecord]  # commits files as a version
+
+    def validated(self) -> Counter[TopicPartition]:
+        """Return how many records the tasks have validated, by source partition.
+
+        A partition is missing if it has no records, or if Spark pruned its rows because no sink
+        reads them. The caller must validate those, since the states must include them."""
+        counts: Counter[TopicPartition] = Counter()
+        for tp, report in self.reports().items():
+            for topic, partition, count in report.get("places", [(*tp, report["records"])]):
+                counts[TopicPartition(topic, partition)] += count
+        return counts
+
+    def reports(self) -> dict[TopicPartition, Mapping[str, Any]]:
+        found: dict[TopicPartition, Mapping[str, Any]] = {}
+        for place in sorted(Path(self.stage.work).glob("*.json")):
+            report = json.loads(place.read_text(encoding="ascii"))
+            tp = TopicPartition(report["topic"], report["partition"])
+            first = found.setdefault(tp, report)
+            if _compared(first) != _compared(report):
+                raise self._disagree(tp, first, report)
+        return found
+
+    def _disagree(
+        self, tp: TopicPartition, first: Mapping[str, Any], report: Mapping[str, Any]
+    ) -> EosError:
+        """Return the error for two reports of one partition that differ.
+
+        An attempt may evaluate its rows more than once, and compaction or retention may remove
+        records in between. Then the offsets of both reports overlap, and the error allows a retry.
+        If they do not overlap, two tasks read parts of one partition. A retry would not help."""
+        one, other = _span(first), _span(report)
+        message = (
+            f"{self.stage.pipeline}: two tasks validated different records of "
+            f"{tp.topic}-{tp.partition}: {one}, and {other}"
+        )
+        if _overlap(first, report):
+            return AttemptFailedError(
+                "source_changed_during_attempt",
+                message,
+                hint="retention or compaction may have removed source records during the attempt; "
+                "the next attempt reads them again. If the error repeats, does a step return other "
+                "rows when it is evaluated again?",
+            )
+        return PromiseBrokenError(
+            "dedup_order",
+            message,
+            hint="one task must read all records of a partition, in order. Does a step return "
+            "other rows when it is evaluated again? Start again; if the error repeats, report it "
+            "as a bug",
+        )
+
+    def lookup(self) -> VerdictLookup:
+        """Return the verdicts of `scope: producer`, for tasks that read the records afterwards."""
+        files = tuple(each["notes"] for each in self.reports().values() if each["notes"])
+        return VerdictLookup(self.stage.pipeline, files, self.validated(), self.stage.topic)
+
+    def optimistic_pass(self) -> OptimisticPass:
+        """Return the function for a job whose rows pass first and are validated after the write."""
+        return OptimisticPass(self.stage.pipeline, self.stage.work, self.stage.topic)
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of records with each verdict."""
+        found: Mapping[str, int] = summary_of(self.reports())["verdicts"]
+        return found
+
+    def dead(self) -> list[Dead]:
+        """Return the records that go to the dead letters, by verdict."""
+        policy, reports = self.stage.policy, self.reports().values()
+        found = []
+        for name in sorted(policy.dead):
+            count = sum(report["verdicts"].get(name, 0) for report in reports)
+            if count:
+                files = [report["notes"] for report in reports if name in report["verdicts"]]
+                found.append(Dead(name, count, *first_of(files, policy.codes({name})[0])))
+        return found
+
+    def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
+        """Commit the states after this attempt as a version. No ledger record names it yet."""
+        reports = self.reports()
+        kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
+        files: dict[BucketKey, BucketFile] = {}
+        for tp, before in kept.items():
+            after = _after(before, reports[tp]) if tp in reports else before
+            for bucket, file in after.files.items():
+                files[BucketKey(*tp, after.buckets, bucket)] = file
+        reached("producers:before")
+        states = sum(file.rows for file in files.values())
+        summary = summary_of(reports, self.stage.policy.dead)
+        done = self.save(files, {**summary, "states": states})
+        reached("producers:after")
+        return done
+
+
+def summary_of(
+    reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """Return the summary for the ledger record.
+
+    It counts all verdicts and dead letters. It lists the producers with other verdicts than
+    `appended` and, for gaps, the expected number and the number that arrived."""
+    verdicts: dict[str, int] = {}
+    producers: list[Any] = []
+    for _, report in sorted(reports.items()):
+        for name, count in report["verdicts"].items():
+            verdicts[name] = verdicts.get(name, 0) + count
+        producers += report["told"]
+    producers.sort(key=lambda each: (-each[4], each))
+    gaps = sorted(each for report in reports.values() for each in report["gaps"])
+    return {
+        "verdicts": verdicts,
+        "dead_letters": {name: count for name, count in verdicts.items() if name in dead},
+        "expired": sum(report["expired"] for report in reports.values()),
+        "producers": producers[:PRODUCERS_LISTED_MAX],
+        "producers_more": max(0, len(producers) - PRODUCERS_LISTED_MAX),
+        **({"gaps": gaps[:GAPS_LISTED_MAX]} if gaps else {}),
+    }
+
+
+def _after(kept: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
+    """Return the state files of one partition after an attempt.
+
+    If the number of buckets grew, all files are new."""
+    changed, is_grown = set(report["changed"]), report["buckets"] != kept.buckets
+    files = {} if is_grown else {b: file for b, file in kept.files.items() if b not in changed}
+    for bucket, path, rows, size in report["files"]:
+        files[bucket] = BucketFile(path, rows, size)
+    return BucketManifest(report["buckets"], files)
+
+
+def _compared(report: Mapping[str, Any]) -> Any:
+    files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
+    return {**report, "files": files, "notes": bool(report["notes"])}
+
+
+def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether the offset ranges of two reports overlap; False if one has no offsets."""
+    if "offset_first" not in one or "offset_first" not in other:
+        return False
+    return bool(
+        max(one["offset_first"], other["offset_first"])
+        <= min(one["offset_last"], other["offset_last"])
+    )
+
+
+def _span(report: Mapping[str, Any]) -> str:
+    count = f"{report['records']} records"
+    if "offset_first" not in report:
+        return count
+    return f"{count} from {report['offset_first']} to {report['offset_last']}"

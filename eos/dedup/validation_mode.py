@@ -1,0 +1,62 @@
+"""Does an attempt validate its records before, while or after it writes them?"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+# An upstream that resends once probably resends again, and a retry costs more than validating
+# first. So after a micro-batch with records that dedup does not accept, or with an attempt that
+# failed before its records were validated, this many micro-batches validate first.
+VALIDATE_FIRST_MAX = 8
+
+
+class ValidationMode(Enum):
+    """The order in which an attempt validates and writes its records.
+
+    Dedup hardly ever drops a record, and validating first takes longer. So most attempts write
+    records before all of them are validated. If dedup drops a record that was written, the attempt
+    is aborted, and its retry validates first.
+    """
+
+    # Each record has its verdict before it is encoded. With `scope: partition` the reading task
+    # holds rows until their verdicts are known. With `scope: producer` a Spark job validates all
+    # records first, and tasks look its verdicts up.
+    VALIDATE_FIRST = "validate first"
+    # `scope: partition`: the reading task passes rows on at once, and validates them then.
+    VALIDATE_WITHIN = "validate within"
+    # `scope: producer`: the reading tasks pass rows on and store their stamps. The writing tasks
+    # validate the stamps after they have written.
+    VALIDATE_AFTER = "validate after"
+
+
+def validation_mode(
+    *,
+    is_producer_scope: bool,
+    is_in_one_task: bool,
+    is_retry: bool,
+    micro_batches_left: int,
+    validates_first: bool,
+) -> ValidationMode:
+    """Return the mode of an attempt. The first line that applies decides:
+
+    | attempt | mode |
+    | --- | --- |
+    | `validates_first`: the pipeline sets `validate_first: true` | VALIDATE_FIRST |
+    | `micro_batches_left` is not 0 | VALIDATE_FIRST |
+    | `is_retry` | VALIDATE_FIRST, with the verdicts of the previous attempt if it has them all |
+    | `is_producer_scope` | VALIDATE_AFTER |
+    | `is_in_one_task`: few records, so waiting for their verdicts takes no time | VALIDATE_FIRST |
+    | any other | VALIDATE_WITHIN |
+    """
+    if validates_first or micro_batches_left or is_retry:
+        return ValidationMode.VALIDATE_FIRST
+    if is_producer_scope:
+        return ValidationMode.VALIDATE_AFTER
+    return ValidationMode.VALIDATE_FIRST if is_in_one_task else ValidationMode.VALIDATE_WITHIN
+
+
+def left_after(micro_batches_left: int, *, has_failed: bool) -> int:
+    """Return how many micro-batches validate first after one of them.
+
+    `has_failed` means that writing before validation would have aborted its attempt, or did."""
+    return VALIDATE_FIRST_MAX if has_failed else max(0, micro_batches_left - 1)

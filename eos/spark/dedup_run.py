@@ -1,0 +1,154 @@
+"""How does dedup continue from one attempt of a run to the next?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos.dedup.policy import OPTIONS
+from eos.dedup.stamp_columns import StampRules
+from eos.dedup.validation_mode import ValidationMode, left_after, validation_mode
+from eos.errors import UnavailableError, UsageError
+from eos.faults import CrashPlan
+from eos.ledger.record import Position
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.spark.dedup_attempt import DedupAttempt, validate, verdicts_of
+from eos.spark.dedup_columns import accepted, accepted_and_dead
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.dedup.state_versions import StateVersions
+    from eos.spark.dedup_attempt import Collect, Verdicts
+
+
+class DedupRun:
+    """Dedup of one run: its attempts, one after the other."""
+
+    def __init__(
+        self, rules: StampRules, versions: StateVersions, crash: CrashPlan, parallelism: int
+    ) -> None:
+        self._rules = rules
+        self._versions = versions
+        self._crash = crash
+        self._parallelism = parallelism
+        self._micro_batches_left = 0  # how many more micro-batches validate first
+        self._attempt: DedupAttempt | None = None  # the latest attempt of this micro-batch
+
+    def require(self, position: Position) -> None:
+        """Resume from the ledger's position. Raise if the producers' states of that position can't
+        be read, or were made with other rules."""
+        self._versions.require(position.producers)
+        self._micro_batches_left = position.validate_first
+
+    def next_micro_batch(self) -> None:
+        """Begin a new micro-batch: forget the attempts of the previous one."""
+        self._attempt = None
+
+    def begin(
+        self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
+    ) -> DedupAttempt:
+        """Begin an attempt with these rows: all rows of its range, since a missing row would look
+        like a gap."""
+        previous = self._attempt
+        if previous is not None and not previous.is_validated:
+            self._micro_batches_left = left_after(self._micro_batches_left, has_failed=True)
+        mode = validation_mode(
+            is_producer_scope=bool(self._rules.policy.window),
+            is_in_one_task=in_one_task,
+            is_retry=previous is not None,
+            micro_batches_left=self._micro_batches_left,
+            validates_first=self._rules.validates_first,
+        )
+        if previous is not None and previous.has_all_verdicts:
+            rules, states = previous.rules, previous.states
+            verdicts: Verdicts = states.lookup()
+        else:
+            accepts_gap = position.accepts_gap
+            states = self._versions.begin(position.producers, accepts_gap=accepts_gap)
+            # If an operator accepted gaps for this micro-batch, those records become no dead
+            # letters.
+            rules = replace(self._rules, policy=states.stage.policy)
+            # 0: one task validates all rows, without a shuffle.
+            tasks = 0 if in_one_task else self._parallelism
+            verdicts = verdicts_of(mode, frame, rules, states, collect, tasks)
+        self._attempt = DedupAttempt(
+            mode, rules, states, verdicts, self._crash, self._parallelism, self._micro_batches_left
+        )
+        return self._attempt
+
+    def committed(self, batch_id: int, bus: Bus) -> None:
+        """Report the result of a committed attempt, and maintain the states' table. To be called
+        after EndTxn. A skipped micro-batch has no result."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None or attempt.version is None:
+            return
+        self._micro_batches_left = attempt.validate_first
+        summary = attempt.version.summary
+        verdicts, dead = summary["verdicts"], summary["dead_letters"]
+        odd = {name: n for name, n in verdicts.items() if name != "appended" and name not in dead}
+        if odd:
+            dropped = {name: count for name, count in odd.items() if name not in OPTIONS}
+            unusual = {name: count for name, count in odd.items() if name in OPTIONS}
+            bus.emit(events.RecordsDeduplicated(batch_id, dropped, unusual))
+        try:
+            self._versions.maintain()
+        except UnavailableError as error:  # nothing is lost, and the next commit tries it again
+            bus.emit(events.Warned(error.message))
+
+
+def dedup_of(planned: Plan, crash: CrashPlan) -> DedupRun | None:
+    """Return the dedup of a run, or None if the pipeline declares none."""
+    if planned.dedup is None:
+        return None
+    versions = state_versions(planned, planned.dedup)
+    return DedupRun(planned.dedup, versions, crash, planned.parallelism)
+
+
+def state_versions(planned: Plan, rules: StampRules) -> StateVersions:
+    """Return the versions of the producers' states. Raise UsageError for a remote state root."""
+    names = planned.names
+    if not names.producers:
+        raise UsageError(
+            "dedup_state_remote",
+            f"{names.pipeline}: `dedup` needs a state root that is a folder of a local or mounted "
+            f"disk, but checkpoints are stored in {names.checkpoints}",
+            hint="the library that commits the producers' states can't exclude a second writer in "
+            "an object store; set `state.root` to a folder that is shared with the executors",
+        )
+    # Imported late: it takes a tenth of a second, and a run without dedup does not need it.
+    from eos.dedup.state_table import ProducersTable
+    from eos.dedup.state_versions import StateVersions
+
+    table = ProducersTable(Path(names.producers), names.pipeline)
+    topics = planned.source_topics
+    topic = topics[0] if len(topics) == 1 else ""
+    return StateVersions(names.pipeline, table, rules.policy, rules.reading, topic)
+
+
+def deduplicate_test(
+    frame: DataFrame, planned: Plan, folder: Path
+) -> tuple[DataFrame, DataFrame, int]:
+    """Validate the rows of a pipeline file's test, as if no producer were known.
+
+    Returns the accepted rows, the accepted rows with the dead letters, and the number of dead
+    letters. The producers' states are not kept.
+    """
+    rules = planned.dedup
+    if rules is None:
+        return frame, frame, 0
+    there = replace(planned, names=replace(planned.names, producers=str(folder)))
+    states = state_versions(there, rules).begin("")
+    mode = ValidationMode.VALIDATE_FIRST
+    verdicts = verdicts_of(mode, frame, rules, states, lambda job: job.collect(), 0)
+    if not rules.policy.window:
+        validate(frame, rules, verdicts)
+    count = sum(each.records for each in states.dead())
+    return (
+        accepted(frame, rules, verdicts),
+        accepted_and_dead(frame, rules, verdicts),
+        count,
+    )
