@@ -17,8 +17,8 @@ import pytest
 from bench.arms import run_arms
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support import outside
-from support.deduped import generations, policy
+from support import kafka_io
+from support.dedup import policy, state_versions
 
 from eos.dedup.buckets import STATES, BucketFile, Home, bucket_of, grown, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage
@@ -48,7 +48,7 @@ PARTITIONS_SPREAD = 8
 def test_the_cost_follows_what_is_touched(tmp_path: Path, figures: Figures) -> None:
     steps: list[dict[str, Any]] = []
     for known in KNOWN:
-        made = generations(tmp_path / str(known), policy())
+        made = state_versions(tmp_path / str(known), policy())
         generation = filled(made, known)
         for active in ACTIVE:
             runs = []
@@ -75,7 +75,7 @@ def test_a_million_active_producers(
 ) -> None:
     """Each sends a record, and then another: the second round, when all are known, counts."""
     topic = "bench.dedup"
-    outside.create_topics(broker.bootstrap, PARTITIONS, topic)
+    kafka_io.create_topics(broker.bootstrap, PARTITIONS, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 3})
     value = b'{"id": %d, "customer": "customer-%d", "amount": 12.5, "note": "%s"}'
     note = b"x" * 76  # 150 bytes in all
@@ -134,7 +134,7 @@ def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None
     turns over eight partitions, or as one producer's that was read a partition after the other."""
     count = 500_000
     for what, producers in (("500,000 producers", count), ("one producer", 1)):
-        made = generations(tmp_path / str(producers), policy(window=1_000_000))
+        made = state_versions(tmp_path / str(producers), policy(window=1_000_000))
         generation = ""
         for turn in range(2):
             fresh = StateVersions(made.pipeline, made.table, made.policy, made.reading)

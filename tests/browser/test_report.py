@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.chromium import Chromium
-from support.reported import NOW, aborted, history, made, transaction
+from support.report_page import NOW, Chromium, aborted, history, make_page, transaction
 
 from eos.audit.history import AuditFinding
 from eos.inspect.audit_live import ComparedField, LiveState
@@ -24,7 +23,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "plain.html"
     found = gather(history(60, aborts=25, fences=20))
     lags = {tp: end + 7 for tp, end in found.position.items()}
-    page.write_text(made(found, asked=ClusterState(NOW, ends=lags, problem="no answer")))
+    page.write_text(make_page(found, asked=ClusterState(NOW, ends=lags, problem="no answer")))
     return page
 
 
@@ -57,7 +56,7 @@ def test_no_name_and_no_reason_is_more_than_text(chromium: Chromium, tmp_path: P
     found = gather([*evil, strange, broken])
     assert found.findings
     # As if the policy were not there.
-    text = made(found, EVIL, ClusterState(NOW, problem=EVIL), since=EVIL)
+    text = make_page(found, EVIL, ClusterState(NOW, problem=EVIL), since=EVIL)
     assert text.count("Content-Security-Policy") == 1
     page.write_text(text.replace("Content-Security-Policy", "X-None"))
     chromium.open(page)
@@ -122,7 +121,7 @@ def test_all_text_can_be_read(chromium: Chromium, tmp_path: Path, level: Level, 
     asked = ClusterState(NOW, live)
     found = gather(rows)
     assert verdict(found, asked).level is level
-    page.write_text(made(found, asked=asked))
+    page.write_text(make_page(found, asked=asked))
     chromium.open(page, dark=dark)
     script = (Path(__file__).parent / "contrast.js").read_text()
     poor, looked_at = chromium.run(script)

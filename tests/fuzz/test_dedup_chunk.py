@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Row, Sent, generations, judged, policy
-from support.examples import examples
-from support.upstream import CIRCLE, stories
+from support.dedup import Row, Sent, policy, state_versions, verdicts_of
+from support.dedup_model import CIRCLE, upstream_records
+from support.errors import examples
 
 from eos.dedup import buckets, chunk, stage
 from eos.dedup.partition_states import READ, PartitionStates
@@ -36,7 +36,7 @@ PLAIN = chunk.straight
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_who_simply_goes_on_is_decided_as_everybody_is(data, circle):
-    sent = data.draw(stories(circle))
+    sent = data.draw(upstream_records(circle))
     rows = [Row(offset, each) for offset, each in enumerate(sent)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
     batches = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
@@ -140,11 +140,11 @@ def left(batches, wanted):
     """Of each micro-batch: the verdicts, what was reported, and the states in each bucket."""
     told, generation = [], ""
     with tempfile.TemporaryDirectory() as folder:
-        made = generations(Path(folder), wanted)
+        made = state_versions(Path(folder), wanted)
         for number, rows in enumerate(batches):
             opened = made.begun(generation)
             opened.stage = replace(opened.stage, now_ms=number)
-            verdicts = judged(opened, rows)
+            verdicts = verdicts_of(opened, rows)
             reports = {
                 tp: {name: report[name] for name in report.keys() - {"files", "notes"}}
                 for tp, report in opened.reports().items()

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Oracle, Row, generations, judged, policy
-from support.examples import examples
-from support.spread import SpreadOracle
-from support.upstream import CIRCLE, stories
+from support.dedup import Row, policy, state_versions, verdicts_of
+from support.dedup_model import CIRCLE, PartitionOracle, ProducerScopeOracle, upstream_records
+from support.errors import examples
 
 from eos.dedup import buckets, stage
 from eos.producers.state import UNWRAPPED
@@ -25,7 +24,9 @@ PACES = st.sampled_from([0, 1, 3, 12])
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_everybody_who_remembers_all_would_say_the_same(data, circle):
-    _as_remembered(data, data.draw(stories(circle)), policy(sequences=circle), Oracle(circle))
+    _as_remembered(
+        data, data.draw(upstream_records(circle)), policy(sequences=circle), PartitionOracle(circle)
+    )
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -33,11 +34,11 @@ def test_everybody_who_remembers_all_would_say_the_same(data, circle):
 def test_numbers_that_are_spread_over_partitions(data, circle, window):
     sent = [
         each._replace(partition=data.draw(st.integers(0, PARTITIONS - 1)))
-        for each in data.draw(stories(circle))
+        for each in data.draw(upstream_records(circle))
     ]
     dead = data.draw(st.sampled_from([(), ("gap",)]))
     wanted = policy(sequences=circle, window=window, dead=dead)
-    _as_remembered(data, sent, wanted, SpreadOracle(window, circle, accepts_gap=not dead))
+    _as_remembered(data, sent, wanted, ProducerScopeOracle(window, circle, accepts_gap=not dead))
 
 
 def _as_remembered(data, sent, wanted_policy, remembers):
@@ -48,7 +49,7 @@ def _as_remembered(data, sent, wanted_policy, remembers):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        made = generations(Path(folder), wanted_policy)
+        made = state_versions(Path(folder), wanted_policy)
         # By position: how far the ledger was, the generation that it named, what the oracle knew.
         past = [((0,) * PARTITIONS, "", remembers)]
         for _ in range(40):
@@ -66,11 +67,11 @@ def _as_remembered(data, sent, wanted_policy, remembers):
                 del past[data.draw(st.integers(1, len(past))) :]
                 continue
             if data.draw(st.booleans()):  # another process
-                made = generations(Path(folder), wanted_policy)
+                made = state_versions(Path(folder), wanted_policy)
             opened = made.begun(generation)
             expected = oracle.copy()
             wanted = expected.verdicts(part)
-            assert judged(opened, part) == wanted
+            assert verdicts_of(opened, part) == wanted
             for verdict in set(wanted.values()):
                 event(verdict)
             if fate != "job":

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.played import Told
-from support.proxied import ProxiedKafka
+from support.doubles import EventLog
 from support.proxy import ANY, Do
+from support.scenes import ProxiedKafka
 
 from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
@@ -22,11 +22,11 @@ ALWAYS = 1_000_000
 
 
 @pytest.fixture
-def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLog]:
     monkeypatch.setattr(module, "_TICK_S", 0.05)
     monkeypatch.setattr(module, "_QUIET_S", 0.2)
     monkeypatch.setattr(module, "_SILENT_S", 0.5)
-    told, wire = Told(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
+    told, wire = EventLog(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
     watch = BrokerWatch(wire, told.emit)
     watch.start()
     yield told
@@ -43,7 +43,7 @@ def until(what: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("do", [Do.DROP_REQUEST, Do.CLOSE_BEFORE, Do.DROP_ANSWER])
 def test_a_broker_that_answers_nothing_is_reported_and_so_is_its_return(
-    proxied: ProxiedKafka, watched: Told, do: Do
+    proxied: ProxiedKafka, watched: EventLog, do: Do
 ) -> None:
     rule = proxied.proxy.rule(ANY, do, client=CLIENT, times=ALWAYS)
     until(lambda: watched.of(events.BrokersSilent))

@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from support.copy import Copy
+from support.doubles import At
 from support.errors import raises
-from support.played import At
-from support.scenes import Scenes, ended
+from support.pipeline_copy import Copy
+from support.scenes import Scenes, run_to_end
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnsupportedBrokerError
@@ -206,5 +206,5 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
         scene = replace(scene, job=replace(scene.job, profile=now), fed=scene.fed)
         scene.feed(20)
     with Copy(scene.job) as last:
-        assert ended(last) is None
+        assert run_to_end(last) is None
     scene.check()

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.archived import with_archive, words_of_a_run
-from support.connections import listening, sockets
-from support.processes import naming, of_session
+from support.processes import listening, naming, of_session, sockets
 from support.project import Project
+from support.spark_session import with_archive, words_of_a_run
 
 from eos.local.java import find_java, wrap
 from eos.spark.local_session import SHORT_LIFE

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import outside
+from support import kafka_io
 from support.project import PIPELINE, Project
 
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -37,8 +37,8 @@ def until(process: subprocess.Popen[bytes], log: Path, what: Callable[[], bool])
 def test_an_outage_while_a_pipeline_is_idle_is_reported_with_its_end(own: Project) -> None:
     bootstrap, log = own.broker.bootstrap, own.folder / "run.log"
     own.declare(1000, text=FOREVER)
-    outside.create_topics(bootstrap, 2, own.source)
-    outside.fill(bootstrap, own.source, range(100))
+    kafka_io.create_topics(bootstrap, 2, own.source)
+    kafka_io.fill(bootstrap, own.source, range(100))
     with log.open("w") as stderr:
         process = subprocess.Popen(
             own.command(), env=own.environment(), cwd=own.folder, stderr=stderr

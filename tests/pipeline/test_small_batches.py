@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import outside
+from support import kafka_io
 from support.brokers import Kafka
-from support.connections import Connection, connections
-from support.project import PIPELINE, Project
-from support.volume import fill_topic
-from support.warm import Run
+from support.kafka_io import fill_topic
+from support.processes import Connection, connections
+from support.project import PIPELINE, Project, WarmRun
 
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
@@ -111,7 +110,7 @@ def test_workers_are_reached_by_sockets_that_go_with_a_run(ran: Ran) -> None:
 def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS, text=FOREVER)
-    outside.create_topics(bootstrap, RECORDS, project.source)
+    kafka_io.create_topics(bootstrap, RECORDS, project.source)
     run = project.start_warm()
     first = _connections_after(WARM, run, project)
     last = _connections_after(WARM + MORE, run, project)
@@ -122,26 +121,26 @@ def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project)
     assert run.wait() == 0, run.said()
 
 
-def _connections_after(micro_batches: int, run: Run, project: Project) -> set[Connection]:
+def _connections_after(micro_batches: int, run: WarmRun, project: Project) -> set[Connection]:
     """While nothing is under way."""
     bootstrap = project.broker.bootstrap
     while _committed(run) < micro_batches:
-        outside.fill(bootstrap, project.source, range(WARM * RECORDS))
+        kafka_io.fill(bootstrap, project.source, range(WARM * RECORDS))
         _until(lambda: _is_whole(project), run)
     return connections(os.getsid(run.pid), bootstrap)
 
 
-def _committed(run: Run) -> int:
+def _committed(run: WarmRun) -> int:
     return len(_COMMITTED.findall(run.said()))
 
 
 def _is_whole(project: Project) -> bool:
     ends = (project.target, project.source)
-    out, came = (len(outside.read(project.broker.bootstrap, topic)) for topic in ends)
+    out, came = (len(kafka_io.read(project.broker.bootstrap, topic)) for topic in ends)
     return out == came
 
 
-def _until(is_so: Callable[[], bool], run: Run) -> None:
+def _until(is_so: Callable[[], bool], run: WarmRun) -> None:
     give_up_at = time.monotonic() + WAIT_S_MAX
     while not is_so():
         assert run.poll() is None, run.said()

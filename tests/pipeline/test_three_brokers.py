@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
-from support import outside
+from support import brokers, kafka_io
 from support.project import PIPELINE, Project
 
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -54,7 +54,7 @@ def fed(project: Project, first: int) -> Iterator[list[int]]:
     def feed() -> None:
         while not is_over.wait(0.2):
             numbers = range(count[0], count[0] + 100)
-            count[0] += outside.fill(project.broker.bootstrap, project.source, numbers)
+            count[0] += kafka_io.fill(project.broker.bootstrap, project.source, numbers)
 
     with ThreadPoolExecutor(1) as pool:
         feeding = pool.submit(feed)
@@ -73,8 +73,8 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
     address = f'kafka: {{bootstrap: "{bootstrap}"}}'
     project.profile.write_text(re.sub("^kafka:.*", address, profile, flags=re.MULTILINE))
     project.declare(RECORDS, PARTITIONS, FOREVER)
-    outside.create_topics(bootstrap, PARTITIONS, project.source, replication=-1)
-    outside.fill(bootstrap, project.source, range(RECORDS))
+    kafka_io.create_topics(bootstrap, PARTITIONS, project.source, replication=-1)
+    kafka_io.fill(bootstrap, project.source, range(RECORDS))
     log = tmp_path / "run.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
@@ -105,8 +105,8 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
 
 def drained(project: Project, process: subprocess.Popen[str]) -> None:
     bootstrap, give_up_at = project.broker.bootstrap, time.monotonic() + WAIT_S_MAX
-    ends = outside.ends(bootstrap, project.source)
-    while outside.group_offsets(bootstrap, project.group, project.source) != ends:
+    ends = kafka_io.ends(bootstrap, project.source)
+    while kafka_io.group_offsets(bootstrap, project.group, project.source) != ends:
         assert process.poll() is None
         assert time.monotonic() < give_up_at, "it is not drained"
         time.sleep(0.1)
@@ -123,8 +123,8 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def check(project: Project) -> None:
     bootstrap = project.broker.bootstrap
-    went_in = outside.read(bootstrap, project.source)
-    came_out = outside.read(bootstrap, project.target)
+    went_in = kafka_io.read(bootstrap, project.source)
+    came_out = kafka_io.read(bootstrap, project.target)
     assert Counter((row.key, row.value) for row in came_out) == Counter(
         (row.key, row.value) for row in went_in
     )
@@ -141,11 +141,11 @@ def check(project: Project) -> None:
 def check_logs(project: Project) -> None:
     """On the first node. It may lack the last markers for a while: a replica that is in sync may
     be behind."""
-    outside.wait_closed(project.broker.bootstrap, project.target)
+    kafka_io.wait_closed(project.broker.bootstrap, project.target)
     give_up_at = time.monotonic() + 120
     while True:
         try:
-            outside.check_log(outside.dump(project.broker, project.target))
+            brokers.check_log(brokers.dump(project.broker, project.target))
         except AssertionError:
             if time.monotonic() > give_up_at:
                 raise
@@ -155,4 +155,4 @@ def check_logs(project: Project) -> None:
 
 def partitions(bootstrap: str, topic: str) -> Mapping[int, PartitionMetadata]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return outside.answered(lambda: admin.list_topics(timeout=60)).topics[topic].partitions
+    return kafka_io.answered(lambda: admin.list_topics(timeout=60)).topics[topic].partitions

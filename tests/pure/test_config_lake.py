@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.simulated_ledger import stored_at
+from support.simulated_broker.wire import stored_at
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError

@@ -9,7 +9,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, generations, policy, stamps
+from support.dedup import Row, Sent, policy, stamps, state_versions
 
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
@@ -165,12 +165,12 @@ def test_it_does_not_matter_what_gathered_them(tmp_path, monkeypatch):
     said = []
     for rows_max, order in itertools.product((5, 1 << 17), (logs, logs[::-1])):
         monkeypatch.setattr(stamp_shards, "CHUNK_ROWS_MAX", rows_max)
-        opened = generations(tmp_path / str(len(said)), policy(window=9)).begun("")
+        opened = state_versions(tmp_path / str(len(said)), policy(window=9)).begun("")
         packed = [row for log in order for row in Gather(STAMPS)(in_batches(log, 16))]
         parts = sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0])
         opened.stage.judge(parts)
         said.append(told(opened))
-        opened = generations(tmp_path / f"{len(said)}-once", policy(window=9)).begun("")
+        opened = state_versions(tmp_path / f"{len(said)}-once", policy(window=9)).begun("")
         list(opened.stage.at_once(batch for log in order for batch in in_batches(log, 16)))
         said.append(told(opened))
     assert all(each == said[0] for each in said)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.deduped import Row, Sent, columns, generations, judged, policy
+from support.dedup import Row, Sent, columns, policy, state_versions, verdicts_of
 from support.errors import raises
 
 from eos.dedup import buckets, stage, state_table
@@ -25,12 +25,12 @@ def rows(*sent, start=0, partition=0):
 
 def committed(made, generation, *sent, start=0):
     opened = made.begun(generation)
-    found = judged(opened, rows(*sent, start=start))
+    found = verdicts_of(opened, rows(*sent, start=start))
     return opened.commit(), [found[0, start + at] for at in range(len(sent))]
 
 
 def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (A, 0, 0))
     assert found == ["appended", "appended", "duplicate"]
     second, found = committed(made, first.generation, (A, 0, 1), (A, 0, 2), (A, 1, 0), start=3)
@@ -45,7 +45,7 @@ def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
 def test_a_gap_is_told_with_what_was_expected_and_what_came(tmp_path, monkeypatch, accepted, chunk):
     """Of each producer the first one of an attempt, whether it is accepted or a dead letter."""
     monkeypatch.setattr(stage, "CHUNK_ROWS", chunk)
-    made = generations(tmp_path, policy(sequences=2**16, dead=() if accepted else ("gap",)))
+    made = state_versions(tmp_path, policy(sequences=2**16, dead=() if accepted else ("gap",)))
     first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (B, 1, 0))
     assert "gap" not in found
     assert "gaps" not in first.told
@@ -62,15 +62,15 @@ def test_a_gap_is_told_with_what_was_expected_and_what_came(tmp_path, monkeypatc
 
 def test_of_many_gaps_some_are_told(tmp_path):
     sent = [(b"%03d" % n, 0, number) for number in (0, 5) for n in range(50)]
-    done, _ = committed(generations(tmp_path), "", *sent)
+    done, _ = committed(state_versions(tmp_path), "", *sent)
     assert [each[2] for each in done.told["gaps"]] == [f"{n:03}" for n in range(20)]
 
 
 def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_path):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     lost, _ = committed(made, first.generation, (A, 0, 1), (B, 0, 0), start=1)
-    second, found = committed(generations(tmp_path), first.generation, (A, 0, 1), start=1)
+    second, found = committed(state_versions(tmp_path), first.generation, (A, 0, 1), start=1)
     assert found == ["appended"]
     versions = [int(each.generation.split("/")[0]) for each in (first, lost, second)]
     assert versions == [1, 2, 3]
@@ -79,7 +79,7 @@ def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_pat
 
 
 def test_a_rewind_takes_up_the_states_of_then(tmp_path):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     second, _ = committed(made, first.generation, (A, 0, 1), (B, 0, 0), start=1)
     committed(made, second.generation, (A, 0, 2), start=3)
@@ -100,20 +100,20 @@ def test_a_rewind_takes_up_the_states_of_then(tmp_path):
     ],
 )
 def test_what_is_not_accepted_ends_the_run_and_is_named(tmp_path, name, sent, words):
-    opened = generations(tmp_path, policy([name])).begun("")
+    opened = state_versions(tmp_path, policy([name])).begun("")
     with raises("producer_refused") as found:
-        judged(opened, rows((A, 0, 0), sent))
+        verdicts_of(opened, rows((A, 0, 0), sent))
     assert f"t-0 at offset 1, with verdict {name} (" in found.value.message
     assert words in found.value.message
     assert found.value.fields["source_offset"] == 1
     assert "accept` under `dedup`" in found.value.hint
     assert opened.reports() == {}
-    _, accepted = committed(generations(tmp_path), "", (A, 0, 0), sent)
+    _, accepted = committed(state_versions(tmp_path), "", (A, 0, 0), sent)
     assert accepted[1] == name
 
 
 def test_what_is_late_ends_the_run(tmp_path):
-    made = generations(tmp_path, policy(["late"]))
+    made = state_versions(tmp_path, policy(["late"]))
     with raises("producer_refused") as found:
         committed(made, "", (A, 0, 0), *((A, 0, n) for n in (5, 6, 8, 9, 10, 11, 12)), (A, 0, 2))
     assert found.value.fields["verdict"] == "late"
@@ -121,12 +121,12 @@ def test_what_is_late_ends_the_run(tmp_path):
 
 
 def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
-    made = generations(tmp_path, policy(forget_ms=60_000))
+    made = state_versions(tmp_path, policy(forget_ms=60_000))
     first, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
     opened = made.begun(first.generation)
     later = opened.stage.now_ms + 60_001
     opened.stage = stage.DedupStage(**{**_fields(opened.stage), "now_ms": later})
-    assert judged(opened, rows((A, 0, 0), start=2)) == {(0, 2): "appended"}
+    assert verdicts_of(opened, rows((A, 0, 0), start=2)) == {(0, 2): "appended"}
     done = opened.commit()
     assert done.told["expired"] == (
         2 if bucket_of(pa.array([A]), 4) == bucket_of(pa.array([B]), 4) else 1
@@ -134,14 +134,14 @@ def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
 
 
 def test_who_is_forgotten_is_not_written_again_beside_who_moved_nowhere(tmp_path):
-    made = generations(tmp_path, policy(forget_ms=60_000))
+    made = state_versions(tmp_path, policy(forget_ms=60_000))
     assert bucket_of(pa.array([A]), 4) == bucket_of(pa.array([B]), 4)
     done, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
     expired = []
     for later, number in ((40_000, 1), (70_000, 1), (80_000, 1)):
         opened = made.begun(done.generation)
         opened.stage = replace(opened.stage, now_ms=opened.stage.now_ms + later)
-        judged(opened, rows((A, 0, number), start=2))
+        verdicts_of(opened, rows((A, 0, number), start=2))
         done = opened.commit()
         expired.append(done.told["expired"])
     assert expired == [0, 1, 0]
@@ -154,7 +154,7 @@ def _fields(value):
 
 def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkeypatch):
     monkeypatch.setattr(buckets, "BUCKET_ROWS_MAX", 2)
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     many = [(b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
     found = made.begun(first.generation)
@@ -167,7 +167,7 @@ def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkey
 
 
 def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkeypatch):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", *((b"%d" % n, 0, 0) for n in range(40)))
     read = []
     original = buckets.read_states
@@ -182,7 +182,7 @@ def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkey
 
 
 def test_states_that_are_gone_stop_and_say_so(tmp_path):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     for path in (tmp_path / "producers").glob("t-0/*.parquet"):
         path.write_bytes(path.read_bytes()[:100])
@@ -191,43 +191,43 @@ def test_states_that_are_gone_stop_and_say_so(tmp_path):
     version, rules, token = first.generation.split("/")
     for wrong in (f"7/{rules}/{token}", f"{version}/{rules}/5"):
         with raises("producers_lost") as found:
-            generations(tmp_path).require(wrong)
+            state_versions(tmp_path).require(wrong)
         assert "--forget-producers" in found.value.hint
     with raises("producers_lost"):
-        generations(tmp_path / "elsewhere").require(first.generation)
+        state_versions(tmp_path / "elsewhere").require(first.generation)
 
 
 def test_other_rules_do_not_take_up_the_states(tmp_path):
-    first, _ = committed(generations(tmp_path), "", (A, 0, 0))
+    first, _ = committed(state_versions(tmp_path), "", (A, 0, 0))
     for other in (
-        generations(tmp_path, None, "id", "epoch", "another"),
-        generations(tmp_path, policy(sequences=2**16)),
-        generations(tmp_path, policy(window=100)),
+        state_versions(tmp_path, None, "id", "epoch", "another"),
+        state_versions(tmp_path, policy(sequences=2**16)),
+        state_versions(tmp_path, policy(window=100)),
     ):
         with raises("producers_changed"):
             other.begun(first.generation)
-    generations(tmp_path, policy(["gap"])).begun(first.generation)
+    state_versions(tmp_path, policy(["gap"])).begun(first.generation)
 
 
 def test_a_task_that_ran_twice_counts_once_and_a_partition_in_two_parts_stops(tmp_path):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     opened = made.begun("")
     for _ in range(2):
-        judged(opened, rows((A, 0, 0), (A, 0, 1)))
+        verdicts_of(opened, rows((A, 0, 0), (A, 0, 1)))
     assert opened.commit().told["verdicts"] == {"appended": 2}
     opened = made.begun("")
-    judged(opened, rows((A, 0, 0)))
-    judged(opened, rows((A, 0, 1), start=1))
+    verdicts_of(opened, rows((A, 0, 0)))
+    verdicts_of(opened, rows((A, 0, 1), start=1))
     with raises("dedup_order"):
         opened.commit()
 
 
 def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path):
     """Compaction took one of them: the next attempt finds what is left, and may do."""
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     opened = made.begun("")
-    judged(opened, rows((A, 0, 0), (A, 0, 1), (A, 0, 2)))
-    judged(opened, rows((A, 0, 1), (A, 0, 2), start=1))
+    verdicts_of(opened, rows((A, 0, 0), (A, 0, 1), (A, 0, 2)))
+    verdicts_of(opened, rows((A, 0, 1), (A, 0, 2), start=1))
     with raises("source_changed_during_attempt") as caught:
         opened.commit()
     assert "2 records from 1 to 2" in caught.value.message
@@ -236,13 +236,13 @@ def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path)
 
 
 def test_rows_out_of_order_stop(tmp_path):
-    opened = generations(tmp_path).begun("")
+    opened = state_versions(tmp_path).begun("")
     with raises("dedup_order"):
-        judged(opened, [*rows((A, 0, 0), start=5), *rows((A, 0, 1), start=4)])
+        verdicts_of(opened, [*rows((A, 0, 0), start=5), *rows((A, 0, 1), start=4)])
 
 
 def test_partitions_in_one_task_are_judged_apart(tmp_path):
-    opened = generations(tmp_path).begun("")
+    opened = state_versions(tmp_path).begun("")
     mixed = [Row(0, Sent(0, A, 0, 0)), Row(0, Sent(1, A, 0, 0)), Row(1, Sent(0, A, 0, 0))]
     codes = [each.to_pylist() for each in opened.stage.codes(_columns(mixed))]
     assert codes == [[0, 0, 1]]
@@ -258,7 +258,7 @@ def _columns(mixed):
 @pytest.mark.parametrize("window", [0, 9])
 def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, window):
     """And with their topic, where a source has several."""
-    made = generations(tmp_path, policy(window=window))
+    made = state_versions(tmp_path, policy(window=window))
     made.topic = topic
     opened = made.begun("")
     sent = [Row(2**40 + at, Sent(65_535, A, 0, number)) for at, number in enumerate((0, 1, 1))]
@@ -279,11 +279,11 @@ def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, wind
 
 
 def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
-    other = generations(tmp_path)
+    other = state_versions(tmp_path)
     opened = made.begun(first.generation)
-    judged(opened, rows((A, 0, 1), start=1))
+    verdicts_of(opened, rows((A, 0, 1), start=1))
     write, left = state_table._write, [1]
 
     def between(*words):
@@ -298,13 +298,13 @@ def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
         made.table.files(state_table.Generation.of(done.generation))
         == made.begun(done.generation).known
     )
-    _, found = committed(generations(tmp_path), done.generation, (A, 0, 2), (B, 0, 0), start=2)
+    _, found = committed(state_versions(tmp_path), done.generation, (A, 0, 2), (B, 0, 0), start=2)
     assert found == ["appended", "appended"]
 
 
 def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     committed(made, first.generation, (A, 0, 1), start=1)
     folder = tmp_path / "producers" / "t-0"
@@ -316,8 +316,8 @@ def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch)
     assert (folder / "young.parquet").exists()
     assert not (folder / "old.parquet").exists()
     for generation in (first, second):
-        generations(tmp_path).require(generation.generation)
-        committed(generations(tmp_path), generation.generation, (B, 0, 0), start=2)
+        state_versions(tmp_path).require(generation.generation)
+        committed(state_versions(tmp_path), generation.generation, (B, 0, 0), start=2)
 
 
 def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
@@ -332,7 +332,7 @@ def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
 def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path, monkeypatch):
     """A pipeline that runs once a day: what yesterday's run left is replaced only now."""
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
-    made = generations(tmp_path)
+    made = state_versions(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     second, _ = committed(made, first.generation, (A, 0, 1), start=1)
     hours_ago = time.time() - 5 * 3600
@@ -340,11 +340,11 @@ def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path
         os.utime(each, (hours_ago, hours_ago))
     third, _ = committed(made, second.generation, (A, 0, 2), start=2)
     made.maintain()
-    _, found = committed(generations(tmp_path), second.generation, (A, 0, 1), (A, 0, 2), start=2)
+    _, found = committed(state_versions(tmp_path), second.generation, (A, 0, 1), (A, 0, 2), start=2)
     assert found == ["duplicate", "appended"]
-    generations(tmp_path).require(third.generation)
+    state_versions(tmp_path).require(third.generation)
     with raises("producers_lost") as caught:
-        generations(tmp_path).require(first.generation)
+        state_versions(tmp_path).require(first.generation)
     assert "version 1 of" in caught.value.message
 
 
@@ -352,7 +352,7 @@ def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monke
     monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 3)
     generation, checkpoints = "", []
     for number in range(4):
-        made = generations(tmp_path)
+        made = state_versions(tmp_path)
         done, _ = committed(made, generation, (A, 0, number), start=number)
         generation = done.generation
         made.maintain()
@@ -362,11 +362,11 @@ def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monke
 
 
 def test_a_folder_that_refuses_is_told(tmp_path):
-    opened = generations(tmp_path).begun("")
+    opened = state_versions(tmp_path).begun("")
     (tmp_path / "producers" / "t-0").write_text("in the way")
     with raises("state_root_unwritable"):
-        judged(opened, rows((A, 0, 0)))
+        verdicts_of(opened, rows((A, 0, 0)))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "producers").write_text("in the way")
     with raises("state_root_unwritable"):
-        generations(tmp_path / "other").begun("")
+        state_versions(tmp_path / "other").begun("")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, generations, judged, policy, stamps
+from support.dedup import Row, Sent, columns, policy, stamps, state_versions, verdicts_of
 from support.errors import raises
 
 from eos.dedup import stage, summary
@@ -31,7 +31,7 @@ def rows(*sent, start=0):
 
 def committed(made, generation, *sent, start=0):
     opened = made.begun(generation)
-    found = judged(opened, rows(*sent, start=start))
+    found = verdicts_of(opened, rows(*sent, start=start))
     verdicts = [found[each[0], start + at] for at, each in enumerate(sent)]
     return opened.commit(), verdicts
 
@@ -41,7 +41,7 @@ def numbers(*wanted, epoch=0, partition=0):
 
 
 def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
-    made = generations(tmp_path, spread())
+    made = state_versions(tmp_path, spread())
     # In a micro-batch the lowest number comes first; of two the one in the first partition.
     first, found = committed(made, "", (1, A, 0, 1), (1, A, 0, 0), (0, A, 0, 1), (2, A, 0, 3))
     assert found == ["duplicate", "appended", "appended", "appended"]
@@ -52,7 +52,7 @@ def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
 
 def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
     """The first one by its place, in whatever order its rows come."""
-    made = generations(tmp_path, spread(sequences=2**16))
+    made = state_versions(tmp_path, spread(sequences=2**16))
     first, _ = committed(made, "", *numbers(0, 1, 3))
     sent = [*numbers(12, 13, partition=1), *numbers(40, partition=0), (2, B, 0, 0), (2, B, 0, 99)]
     second, found = committed(made, first.generation, *sent, start=3)
@@ -62,7 +62,7 @@ def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
     third, _ = committed(made, second.generation, *numbers(60, epoch=1), start=9)
     assert third.told["gaps"] == [["t", 0, "a", 1, 0, 60, 9]]
     # As in a story of dead letters, where nothing is given up.
-    waiting = generations(tmp_path / "dead", spread(dead=("gap",)))
+    waiting = state_versions(tmp_path / "dead", spread(dead=("gap",)))
     first, _ = committed(waiting, "", *numbers(0, 1, 3))
     second, _ = committed(waiting, first.generation, *numbers(12, 14), start=3)
     assert second.told["gaps"] == [["t", 0, "a", 0, 2, 12, 3]]
@@ -70,7 +70,7 @@ def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
 
 @pytest.mark.parametrize("newer", [1, 2**62 - 1])
 def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_path, newer):
-    made = generations(tmp_path, spread())
+    made = state_versions(tmp_path, spread())
     first, _ = committed(made, "", *numbers(0, 1), (0, A, newer, 0))
     _, found = committed(made, first.generation, (0, A, 0, 2), (1, A, 0, 2), (0, A, 0, 1), start=3)
     assert found == ["fenced", "appended", "fenced"]
@@ -81,7 +81,7 @@ def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_p
 
 
 def test_one_stamp_of_nonsense_fences_nobody(tmp_path):
-    made = generations(tmp_path, spread(dead=["gap"]))
+    made = state_versions(tmp_path, spread(dead=["gap"]))
     first, _ = committed(made, "", *numbers(0, 1))
     done, found = committed(made, first.generation, (0, A, 9999, 10**9), (0, A, 0, 2), start=2)
     assert found == ["gap", "appended"]
@@ -90,7 +90,7 @@ def test_one_stamp_of_nonsense_fences_nobody(tmp_path):
 
 
 def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
-    made = generations(tmp_path, spread("gap", window=1000))
+    made = state_versions(tmp_path, spread("gap", window=1000))
     first, _ = committed(made, "", *numbers(0, 1, 3))
     words = "sequence 1002; 2 is still missing, at least the window of 1,000 below)"
     with raises("producer_refused") as refused:
@@ -99,7 +99,7 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
     assert words in refused.value.message
     assert "lag by more than `window`?" in refused.value.hint
     accepting = made.begun(first.generation, accepts_gap=True)
-    assert set(judged(accepting, rows(*numbers(1002, 2000, 1003), start=7)).values()) == {
+    assert set(verdicts_of(accepting, rows(*numbers(1002, 2000, 1003), start=7)).values()) == {
         "gap",
         "appended",
     }
@@ -110,7 +110,7 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
 
 
 def test_only_what_is_a_window_behind_is_given_up(tmp_path):
-    made = generations(tmp_path, spread(window=4))
+    made = state_versions(tmp_path, spread(window=4))
     first, _ = committed(made, "", *numbers(0))
     second, found = committed(made, first.generation, *numbers(4, 2, 1, 6), start=1)
     assert set(found) == {"appended"}
@@ -119,7 +119,7 @@ def test_only_what_is_a_window_behind_is_given_up(tmp_path):
 
 
 def test_of_an_unknown_producer_what_lies_below_is_told(tmp_path):
-    made = generations(tmp_path, spread("late"))
+    made = state_versions(tmp_path, spread("late"))
     first, found = committed(made, "", *numbers(50, 51))
     assert found == ["unknown_producer", "appended"]
     second, found = committed(made, first.generation, *numbers(43, 52, 45), (3, A, 0, 49), start=2)
@@ -132,28 +132,28 @@ def test_of_an_unknown_producer_what_lies_below_is_told(tmp_path):
 
 
 def test_what_of_an_epoch_is_forgotten_is_late(tmp_path):
-    made = generations(tmp_path, spread())
+    made = state_versions(tmp_path, spread())
     done, _ = committed(made, "", *((n, A, n, 0) for n in range(6)))
     _, found = committed(made, done.generation, (9, A, 1, 0), (9, A, 2, 0), (9, A, 6, 0), start=6)
     assert found == ["late", "duplicate", "appended"]
 
 
 def test_who_sent_nothing_for_too_long_is_forgotten_with_all_epochs(tmp_path):
-    made = generations(tmp_path, spread(forget_ms=60_000))
+    made = state_versions(tmp_path, spread(forget_ms=60_000))
     first, _ = committed(made, "", *numbers(0, 1), *numbers(0, epoch=1))
     opened = made.begun(first.generation)
     fields = {name: getattr(opened.stage, name) for name in opened.stage.__dataclass_fields__}
     opened.stage = ProducerScopeStage(**{**fields, "now_ms": opened.stage.now_ms + 60_001})
-    assert judged(opened, rows(*numbers(1), start=3)) == {(0, 3): "unknown_producer"}
+    assert verdicts_of(opened, rows(*numbers(1), start=3)) == {(0, 3): "unknown_producer"}
     assert opened.commit().told["expired"] == 1
 
 
 def test_what_is_refused_goes_to_the_dead_letters_and_its_number_stays_open(tmp_path):
     dead = ["gap", "late", "unstamped"]
-    made = generations(tmp_path, spread(dead=dead))
+    made = state_versions(tmp_path, spread(dead=dead))
     opened = made.begun("")
     sent = [*numbers(20), (1, A, None, 3), *numbers(0), (2, B, 0, -1), *numbers(21)]
-    assert list(judged(opened, rows(*sent)).values()) == [
+    assert list(verdicts_of(opened, rows(*sent)).values()) == [
         *("gap", "appended", "gap", "unstamped", "unstamped")
     ]
     found = [tuple(each) for each in opened.dead()]
@@ -165,22 +165,22 @@ def test_what_is_refused_goes_to_the_dead_letters_and_its_number_stays_open(tmp_
 
 
 def test_dead_letters_of_one_partition_are_known_one_by_one_too(tmp_path):
-    made = generations(tmp_path, policy(dead=["gap", "late"]))
+    made = state_versions(tmp_path, policy(dead=["gap", "late"]))
     opened = made.begun("")
     assert isinstance(opened.stage, stage.DedupStage)
-    found = judged(opened, rows(*numbers(0, 2, 3, 1, 2)))
+    found = verdicts_of(opened, rows(*numbers(0, 2, 3, 1, 2)))
     assert list(found.values()) == ["appended", "gap", "gap", "appended", "appended"]
     assert [tuple(each) for each in opened.dead()] == [("gap", 2, "t", 0, 1)]
     # What a person lets pass once is no dead letter.
     opened = made.begun(opened.commit().generation, accepts_gap=True)
-    assert judged(opened, rows(*numbers(9, 4), start=5)) == {(0, 5): "gap", (0, 6): "late"}
+    assert verdicts_of(opened, rows(*numbers(9, 4), start=5)) == {(0, 5): "gap", (0, 6): "late"}
     assert [each.verdict for each in opened.dead()] == ["late"]
 
 
 def test_a_record_that_is_gone_when_it_is_read_again_ends_the_attempt(tmp_path):
-    opened = generations(tmp_path, spread()).begun("")
+    opened = state_versions(tmp_path, spread()).begun("")
     sent = rows(*numbers(0, 1, 1))
-    judged(opened, sent)
+    verdicts_of(opened, sent)
     lookup = opened.lookup()
     codes = [NAMES[code.as_py()] for each in lookup.codes(places(sent)) for code in each]
     assert codes == ["appended", "appended", "duplicate"]
@@ -198,7 +198,7 @@ def places(sent):
 
 
 def test_of_two_records_with_one_number_the_first_by_topic_and_partition_counts(tmp_path):
-    opened = generations(tmp_path, spread()).begun("")
+    opened = state_versions(tmp_path, spread()).begun("")
     lie = [("b", 0, 0), ("a", 1, 9), ("b", 1, 0), ("a", 0, 9), ("a", 0, 8)]
     numbered = [0, 0, 1, 2, 2]
     sent = [Row(offset, Sent(at, b"p", 0, numbered[n])) for n, (_, at, offset) in enumerate(lie)]
@@ -212,20 +212,20 @@ def test_of_two_records_with_one_number_the_first_by_topic_and_partition_counts(
 
 
 def test_a_shard_that_ran_twice_counts_once_and_one_that_differs_stops(tmp_path):
-    made = generations(tmp_path, spread())
+    made = state_versions(tmp_path, spread())
     opened = made.begun("")
     for _ in range(2):
-        judged(opened, rows(*numbers(0, 1)))
+        verdicts_of(opened, rows(*numbers(0, 1)))
     assert opened.lookup().counts == {("t", 0): 2}
     assert opened.commit().told["verdicts"] == {"appended": 2}
     opened = made.begun("")
-    judged(opened, rows(*numbers(0, 1)))
+    verdicts_of(opened, rows(*numbers(0, 1)))
     with raises("dedup_order"):
-        judged(opened, rows(*numbers(0, 1, 2)))
+        verdicts_of(opened, rows(*numbers(0, 1, 2)))
 
 
 def test_states_that_did_not_move_are_not_written_anew(tmp_path):
-    made = generations(tmp_path, spread())
+    made = state_versions(tmp_path, spread())
     many = [(0, b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
     before = made.begun(first.generation).known
@@ -240,7 +240,7 @@ def test_states_that_did_not_move_are_not_written_anew(tmp_path):
 def test_a_task_that_runs_again_tells_of_the_same(tmp_path, monkeypatch):
     """Of too many not all are told; a shuffle hands its rows over in another order each time."""
     monkeypatch.setattr(summary, "TOLD_MAX", 3)
-    opened = generations(tmp_path, spread()).begun("")
+    opened = state_versions(tmp_path, spread()).begun("")
     # A record of each of ten producers comes twice.
     ids = [b"%d" % at for at in range(400) if zlib.crc32(b"%d" % at) % SHARDS == 0][:10]
     sent = rows(*((0, each, 0, 0) for each in ids for _ in range(2)))

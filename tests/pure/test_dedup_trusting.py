@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, generations, policy, stamps
+from support.dedup import Row, Sent, columns, policy, stamps, state_versions
 from support.errors import raises
 
 from eos.dedup import optimistic_pass
@@ -41,7 +41,7 @@ def passed(stage, *batches):
 
 
 def opened(folder, topic=""):
-    made = generations(folder, policy(window=99))
+    made = state_versions(folder, policy(window=99))
     made.topic = topic
     return made.begun("")
 
@@ -271,7 +271,7 @@ def test_who_judges_by_itself_says_the_same_of_rows_that_have_passed(tmp_path, m
     monkeypatch.setattr(stages, "CHUNK_ROWS", 50)  # several in a task
     rows = in_order(400)
     parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-    waits, passes = (generations(tmp_path / name).begun("") for name in ("waits", "passes"))
+    waits, passes = (state_versions(tmp_path / name).begun("") for name in ("waits", "passes"))
     passes.stage = replace(waits.stage, work=passes.stage.work, folder=passes.stage.folder)
     codes = [code.as_py() for each in waits.stage.codes(map(columns, parts)) for code in each]
     assert {"duplicate", "unstamped", "gap"} < set(told(waits)["verdicts"])
@@ -294,14 +294,14 @@ def test_long_ids_are_judged_a_few_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_BYTES", 100)
     parts = [columns([Row(at, Sent(0, b"app" * 20, 0, at))]) for at in range(9)]
     given = []
-    stage = generations(tmp_path).begun("").stage
+    stage = state_versions(tmp_path).begun("").stage
     for seen, _ in enumerate(stage.codes(given.append(part) or part for part in parts), 1):
         assert len(given) - seen <= 1
     assert seen == 9
 
 
 def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
-    begun = generations(tmp_path, policy(refused=("gap",))).begun("")
+    begun = state_versions(tmp_path, policy(refused=("gap",))).begun("")
     passing = replace(begun.stage, trusts=True).codes(iter([columns(in_order(400))]))
     assert len(next(passing)) == 400
     with raises("producer_refused") as caught:
@@ -325,7 +325,7 @@ def test_who_judges_by_itself_does_not_keep_what_came_in(tmp_path):
             yield tuple(read.columns)
             del read
 
-    begun = generations(tmp_path).begun("")
+    begun = state_versions(tmp_path).begun("")
     for _ in replace(begun.stage, trusts=True).codes(batches()):
         assert sum(each() is not None for each in came) <= 2
     assert told(begun)["verdicts"] == {"appended": 9}

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.doubles import plan
 from support.errors import raises
-from support.plans import plan
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
 from eos.startup import deployment

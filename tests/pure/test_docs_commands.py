@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import typer
-from support.documents import DOCUMENTS, ROOT, blocks
+from support.docs import DOCUMENTS, ROOT, blocks
 
 from eos.cli.broker import app as broker
 from eos.cli.main import app

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.errors import made
-from support.micro_batch_world import LEDGER, FewTries, Interrupt, World
-from support.plans import plan
-from support.simulated_ledger import stored
+from support.doubles import plan
+from support.errors import make_error
+from support.simulated_broker.runs import LEDGER, FewTries, Interrupt, World
+from support.simulated_broker.wire import stored
 
 from eos.deadline import Deadline
 from eos.errors import (
@@ -179,7 +179,7 @@ def test_it_tells_of_any_other_error_and_goes_on(idle, kind):
 @pytest.mark.parametrize("kind", [UnavailableError, ValueError])
 def test_a_ledger_that_can_not_be_trimmed_does_not_end_it(monkeypatch, lock, kind):
     def fails(*_: object, **__: object) -> None:
-        raise made(kind, "ListOffsets had no answer")
+        raise make_error(kind, "ListOffsets had no answer")
 
     monkeypatch.setattr(Ledger, "trim", fails)
     idle = Watched(lock)

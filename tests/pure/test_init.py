@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.documents import blocks
+from support.docs import blocks, closure, project_requirements
 from support.errors import raises
-from support.installed import closure, project_requirements
 
 from eos.cli import init as verb
 from eos.cli.init import files, init

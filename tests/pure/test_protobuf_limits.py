@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor import FieldDescriptor as Of
-from support.descriptors import add, descriptor_file, file_of, message
+from support.schemas import add, descriptor_file, file_of, message
 
 from eos.launch import spark as launch
 from eos.local.java import AVRO_LIMITS

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import policy
+from support.dedup import policy
+from support.dedup_on_spark import DEDUP, IN_ORDER, TASKS, DedupRun, encoding, offsets, selected
 from support.errors import raises
-from support.judged_run import DEDUP, IN_ORDER, TASKS, Run, encoding, offsets, selected
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.dedup.stamp_columns import StampPlace
 from eos.errors import (
@@ -55,7 +55,7 @@ def of_no_use(rows: DataFrame) -> DataFrame:
 def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
     spark, tmp_path, dedup, in_one_task
 ):
-    run = Run(spark, tmp_path, dedup)
+    run = DedupRun(spark, tmp_path, dedup)
     for _ in range(2):
         frame = run.next()
         plain = encoding(run.plan, encodable(run.plan, frame)).collect()
@@ -72,7 +72,7 @@ def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
 @pytest.mark.parametrize("made", [None, selected])
 @pytest.mark.parametrize("in_one_task", [True, False])
 def test_where_some_have_to_go_it_is_done_again_without_them(spark, tmp_path, made, in_one_task):
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     run.attempt(run.next(), made)
     run.commit()
     frame = run.next(again=60)
@@ -88,7 +88,7 @@ def test_where_some_have_to_go_it_is_done_again_without_them(spark, tmp_path, ma
 
 @pytest.mark.long
 def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     run.attempt(run.next())
     run.commit()
     frame = run.next(again=60)
@@ -110,7 +110,7 @@ def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
 def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path, dedup, again):
     """Whatever that one failed of: then it is not the rows that dedup leaves out."""
-    run = Run(spark, tmp_path, dedup)
+    run = DedupRun(spark, tmp_path, dedup)
     run.attempt(run.next())
     run.commit()
     frame = run.next(again)
@@ -126,7 +126,7 @@ def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path, dedup, ag
 
 
 def test_what_was_judged_behind_one_attempt_is_for_its_micro_batch_only(spark, tmp_path):
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     run.attempt(run.next())
     run.commit()
     with pytest.raises(AttemptFailedError):
@@ -136,7 +136,7 @@ def test_what_was_judged_behind_one_attempt_is_for_its_micro_batch_only(spark, t
 
 
 def test_what_is_refused_before_it_was_judged_is_refused_by_who_looks_first(spark, tmp_path):
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     frame = run.next()
     run.attempt(frame)
     final = RecordRefusedError("example", "no"), TransformError("example", "broken")
@@ -156,7 +156,7 @@ def test_what_is_refused_before_it_was_judged_is_refused_by_who_looks_first(spar
 
 
 def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
-    run = Run(spark, tmp_path, replace(DEDUP, policy=policy(refused=("gap",), window=9)))
+    run = DedupRun(spark, tmp_path, replace(DEDUP, policy=policy(refused=("gap",), window=9)))
     frame = run.next()
     lacking = frame.where("offset % 23 <> 5 OR offset DIV 23 <> 3")  # its third; 12 lies too far on
     words = "record of a-1 at offset 281, with verdict gap"
@@ -179,7 +179,7 @@ def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
 )
 def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path, dedup, told):
     """Spark does not read what it sees to be in vain."""
-    run = Run(spark, tmp_path, dedup)
+    run = DedupRun(spark, tmp_path, dedup)
     frame = run.next()
     with raises("dedup_rows_pruned") as caught:
         run.attempt(frame, of_no_use)
@@ -193,7 +193,7 @@ def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path, ded
 
 def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path):
     """Offsets go on where there are control records alone."""
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     frame = run.next().where("partition = 1")
     assert len(run.attempt(frame, selected)) == 200
     assert run.jobs == 0
@@ -202,7 +202,7 @@ def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path
 
 def test_what_was_not_judged_is_not_committed(spark, tmp_path, monkeypatch):
     """As if a task that judges saw less of the folder than there is."""
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     monkeypatch.setattr("eos.dedup.optimistic_pass.SHARDS", 8)
     with raises("dedup_rows_pruned") as caught:
         run.attempt(run.next())
@@ -210,7 +210,7 @@ def test_what_was_not_judged_is_not_committed(spark, tmp_path, monkeypatch):
 
 
 def test_rows_that_a_step_sees_twice_are_judged_once(spark, tmp_path):
-    run = Run(spark, tmp_path)
+    run = DedupRun(spark, tmp_path)
     twice = run.attempt(run.next(), lambda rows: rows.union(rows).select("offset"))
     assert Counter(offsets(twice)) == dict.fromkeys(range(400), 2)
     assert run.commit() == {"appended": 400}
@@ -218,7 +218,7 @@ def test_rows_that_a_step_sees_twice_are_judged_once(spark, tmp_path):
 
 @pytest.mark.parametrize("made", [None, selected])
 def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
-    run = Run(spark, tmp_path, IN_ORDER)
+    run = DedupRun(spark, tmp_path, IN_ORDER)
     run.attempt(run.next(), made)
     run.commit()
     frame = run.next(again=5)
@@ -236,7 +236,7 @@ def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
     frame = run.next(again=4)
     with pytest.raises(AttemptFailedError):
         run.attempt(frame, made)
-    few = Run(spark, tmp_path / "few", IN_ORDER)
+    few = DedupRun(spark, tmp_path / "few", IN_ORDER)
     few.attempt(few.next(), made, in_one_task=True)
     few.commit()
     written = few.attempt(few.next(again=5), made, in_one_task=True)
@@ -246,7 +246,7 @@ def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
 
 
 def test_in_order_a_gap_is_refused_by_who_waits(spark, tmp_path):
-    run = Run(spark, tmp_path, IN_ORDER)
+    run = DedupRun(spark, tmp_path, IN_ORDER)
     lacking = run.next().where("offset <> 50")
     words = "record of a-0 at offset 51, with verdict gap"
     with pytest.raises(Exception, match=words) as caught:

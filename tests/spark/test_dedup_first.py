@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
-from support.judged_run import DEDUP, IN_ORDER, Run, selected
-from support.local_spark import local_spark
+from support.dedup_on_spark import DEDUP, IN_ORDER, DedupRun, selected
+from support.spark_session import local_spark
 
 from eos.errors import DedupRetryError
 from eos.spark.dedup_attempt import LOOKS_FIRST
@@ -25,7 +25,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
 def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup, again):
-    run = Run(spark, tmp_path, dedup)
+    run = DedupRun(spark, tmp_path, dedup)
     run.attempt(run.next())
     run.commit()
     assert run.position.validate_first == 0
@@ -48,7 +48,7 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup,
 
 @pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
 def test_with_validate_first_no_attempt_is_written_in_vain(spark, tmp_path, dedup, again):
-    run = Run(spark, tmp_path, replace(dedup, validates_first=True))
+    run = DedupRun(spark, tmp_path, replace(dedup, validates_first=True))
     run.attempt(run.next())
     run.commit()
     for resent in (again, 0, again):

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import generations, policy
+from support.dedup import policy, state_versions
 from support.errors import raises
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.dedup.header_stamps import numbers
 from eos.dedup.stamp_columns import StampPlace, StampRules
@@ -155,7 +155,7 @@ def test_however_many_tasks_judge_they_say_the_same(spark, tmp_path):
     frame = frame.selectExpr("topic", "partition", "offset", typed)
     said = []
     for tasks in (0, 1, 3):
-        opened = generations(tmp_path / str(tasks), policy(window=9)).begun("")
+        opened = state_versions(tmp_path / str(tasks), policy(window=9)).begun("")
         assert judging(frame, DEDUP, opened.stage, tasks).collect() == []
         said.append((opened.lookup().counts, opened.commit().told))
     assert all(each == said[0] for each in said)
