@@ -13,13 +13,13 @@ from support.audit import catch_up, projection, projection_of
 from support.brokers import wait_ended
 from support.errors import raises
 from support.pipeline_copy import Copy
-from support.recovery import Pipeline, soon
+from support.recovery import Pipeline
+from support.waiting import wait_until
 
 from eos.audit.reader import look
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
 from eos.cli.audit import audit, maintain
-from eos.deadline import Backoff
 from eos.errors import UsageError
 from eos.inspect.audit_live import live
 from eos.kafka.api import TopicPartition
@@ -69,10 +69,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     moved = ConsumerGroupTopicPartitions(job.name, [Position(job.source, 0, 7)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
     done.result(300)
-    deadline, backoff = soon(), Backoff()
-    while not (differing := seen().findings):
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    differing = wait_until(lambda: seen().findings)
     assert [each.message for each in differing] == [
         f"group offset of {job.source}-0: 30 in the table, 7 in the cluster"
     ]

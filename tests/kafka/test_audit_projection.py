@@ -16,6 +16,7 @@ from support.doubles import At
 from support.errors import raises
 from support.pipeline_copy import Copy
 from support.recovery import soon
+from support.waiting import wait_until
 
 from eos.audit import rows
 from eos.audit.follower import Follower
@@ -42,11 +43,12 @@ def ran(scenes, records=40):
 
 def caught_up(made):
     """Markers may be on their way."""
-    deadline, backoff = soon(), Backoff()
-    while not (found := made.catch_up(deadline)).is_settled:
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
-    return found
+
+    def settled():
+        found = made.catch_up(soon())
+        return found if found.is_settled else None
+
+    return wait_until(settled)
 
 
 def test_the_table_has_each_record_of_the_ledger_once(scenes, wire, location):

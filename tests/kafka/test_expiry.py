@@ -5,7 +5,6 @@ The ledger remembers, so the next micro-batch or the next start goes on.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
@@ -14,6 +13,7 @@ from support import kafka_io
 from support.brokers import transaction_state, wait_for_state
 from support.pipeline_copy import Copy, Job
 from support.scenes import NUMBERS_TOPIC, PARTITIONS, ProxiedKafka, proxied_kafka, run_copy
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError
@@ -58,13 +58,6 @@ def soon() -> Deadline:
     return Deadline.after_ms(WAIT_S_MAX * 1000)
 
 
-def until(is_met: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while not is_met():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
-
-
 def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) -> None:
     """The same offsets once more, to be kept for half a second, and waits until they are gone."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -90,7 +83,7 @@ def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) ->
     )
     assert {one.error_code for topic in response.topics for one in topic.partitions} == {0}
     named = [TopicPartition(NUMBERS_TOPIC, number) for number in offsets]
-    until(lambda: not wire.committed_offsets(group, soon(), named))
+    wait_until(lambda: not wire.committed_offsets(group, soon(), named))
 
 
 def test_an_expired_transactional_id_is_taken_anew(proxied, small, looking):
@@ -136,7 +129,7 @@ def test_an_expired_producer_id_is_used_again(proxied, small, looking):
         copy.step()
         written = [TopicPartition(small.target, number) for number in range(PARTITIONS)]
         written.append(TopicPartition(small.ledger, 0))
-        until(lambda: not any(looking.describe_producers(written, soon()).values()))
+        wait_until(lambda: not any(looking.describe_producers(written, soon()).values()))
         copy.drain()
         assert not copy.told.of(events.AttemptFailed)
         copy.stop()

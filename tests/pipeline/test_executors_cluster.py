@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import subprocess
-import time
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from support import kafka_io
 from support.executor_faults import FaultyRun, check_never_mixed, declare
 from support.project import Project
+from support.waiting import wait_until
 
 from eos.launch import spark
 from eos.launch.java_and_jars import ensure_java
@@ -27,7 +27,6 @@ from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.processes import end_with_parent
 
 WORKERS = 2
-WAIT_S_MAX = 600  # a bound, not a measure
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Found = TypeVar("Found")
@@ -131,14 +130,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def wait_in_log(log: Path, found: Callable[[str], re.Match[str] | None]) -> str:
     """The first group of what is found in a file that grows."""
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while True:
-        text = log.read_text(errors="replace")
-        match = found(text)
-        if match:
-            return match.group(1)
-        assert time.monotonic() < give_up_at, text[-5000:]
-        time.sleep(0.05)
+
+    def text() -> str:
+        return log.read_text(errors="replace")
+
+    return wait_until(lambda: found(text()), lambda: text()[-5000:]).group(1)
 
 
 pytestmark = pytest.mark.long

@@ -8,15 +8,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from support import kafka_io
 from support.project import PROFILE, RUN_S_MAX, Project, WarmDriver
 from support.security import PASSWORD, USER, Right, SecuredKafka, documented, secured_kafka
-
-from eos.deadline import Backoff, Deadline
+from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2
 VARIABLE = "PIPELINE_KAFKA_PASSWORD"
@@ -95,13 +94,6 @@ def all_read(project: Project) -> bool:
         return False
     ends = kafka_io.ends(bootstrap, project.source)
     return kafka_io.group_offsets(bootstrap, project.group, project.source) == ends
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline, backoff = Deadline.after_ms(RUN_S_MAX * 1000), Backoff(first_ms=50)
-    while not is_so():
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
 
 
 def check(project: Project, records: int = RECORDS) -> None:
@@ -235,7 +227,7 @@ def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     secured.grant(rights(own))
     own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
     run = own.start_warm()
-    until(lambda: all_read(own) or run.poll() is not None)
+    wait_until(lambda: all_read(own) or run.poll() is not None)
     missing = Right("--topic", own.source, "Read")
     secured.grant([missing._replace(operation="Describe")])  # the driver may still look
     secured.revoke(missing)

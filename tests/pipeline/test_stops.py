@@ -7,12 +7,12 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support import brokers, kafka_io
 from support.project import PIPELINE, Project, WarmRun
+from support.waiting import wait_until
 
 FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")
 WAIT_S_MAX = 600
@@ -71,11 +71,10 @@ def same(project: Project) -> bool:
 
 
 def until_committed(project: Project, process: subprocess.Popen[str], records: int) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while kafka_io.committed_attempts(project.broker.bootstrap, project.ledger) < records:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "nothing was committed"
-        time.sleep(0.2)
+    place = project.broker.bootstrap, project.ledger
+    wait_until(
+        lambda: kafka_io.committed_attempts(*place) >= records, "nothing was committed", process
+    )
 
 
 def started(project: Project, log: Path) -> subprocess.Popen[str]:
@@ -203,10 +202,10 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     transform = project.folder / "pipelines" / project.name / "transform.py"
     transform.write_text(WAITS.format(begun=str(begun), go_on=str(go_on)))
     run = project.start_warm(EOS_FINISH_S="600" if finishes else "0.1")
-    until(run, begun.exists)
+    wait_until(begun.exists, run.said, run)
     run.send_signal(signal.SIGTERM)
     if finishes:
-        until(run, lambda: "stopping: the open micro-batch has 600 s" in run.said())
+        wait_until(lambda: "stopping: the open micro-batch has 600 s" in run.said(), run.said, run)
         go_on.touch()
     assert run.wait(WAIT_S_MAX) == 0, run.said()
     assert ("micro-batch 0 committed" in run.said()) is finishes, run.said()
@@ -220,14 +219,6 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert same(project)
-
-
-def until(run: WarmRun, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert run.poll() is None, run.said()
-        assert time.monotonic() < deadline, run.said()
-        time.sleep(0.05)
 
 
 def noticed(log: Path) -> list[str]:

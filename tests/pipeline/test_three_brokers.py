@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 from support import brokers, kafka_io
 from support.project import PIPELINE, Project
+from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -35,11 +36,8 @@ def three(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 def until_committed(process: subprocess.Popen[str], log: Path, more: int) -> None:
     """So many micro-batches more than there are."""
-    give_up_at, enough = time.monotonic() + WAIT_S_MAX, committed(log) + more
-    while committed(log) < enough:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < give_up_at, f"{enough} are not committed:\n{log.read_text()}"
-        time.sleep(0.1)
+    enough = committed(log) + more
+    wait_until(lambda: committed(log) >= enough, log.read_text, process)
 
 
 def committed(log: Path) -> int:
@@ -104,12 +102,13 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
 
 
 def drained(project: Project, process: subprocess.Popen[str]) -> None:
-    bootstrap, give_up_at = project.broker.bootstrap, time.monotonic() + WAIT_S_MAX
-    ends = kafka_io.ends(bootstrap, project.source)
-    while kafka_io.group_offsets(bootstrap, project.group, project.source) != ends:
-        assert process.poll() is None
-        assert time.monotonic() < give_up_at, "it is not drained"
-        time.sleep(0.1)
+    bootstrap, source = project.broker.bootstrap, project.source
+    ends = kafka_io.ends(bootstrap, source)
+    wait_until(
+        lambda: kafka_io.group_offsets(bootstrap, project.group, source) == ends,
+        "it is not drained",
+        process,
+    )
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from contextlib import suppress
 
@@ -17,6 +16,7 @@ import pytest
 from support import brokers, kafka_io
 from support.processes import is_paused, of_session
 from support.project import Project
+from support.waiting import wait_until
 
 RECORDS, COUNT = 500, 2_000  # of a micro-batch; of all at first
 WAIT_S_MAX = 600  # a bound, not a measure
@@ -51,11 +51,7 @@ class Older:
         return self._stderr.read_text()
 
     def wait_paused(self) -> None:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while not self._stands_still():
-            assert self._launcher.poll() is None, self.said()
-            assert time.monotonic() < give_up_at, f"it does not stand still:\n{self.said()}"
-            time.sleep(0.05)
+        wait_until(self._stands_still, self.said, self._launcher)
 
     def wake(self) -> None:
         self._send(signal.SIGCONT)

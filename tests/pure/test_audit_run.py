@@ -8,12 +8,12 @@ import pytest
 from support.doubles import EventLog
 from support.errors import raises
 from support.pipeline_copy import Job
+from support.waiting import wait_until
 
 from eos.audit.follower import Follower
 from eos.audit.projection import ProjectionResult
 from eos.audit.updater import NO_AUDIT, audit_of, location_of
 from eos.config.model import Profile
-from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.observe import events
 
@@ -62,14 +62,12 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     follower.close()
     assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
 
-    told, deadline, backoff = EventLog(), Deadline.after_ms(120_000), Backoff()
+    told = EventLog()
     broken = Follower(
         Fails(PromiseBrokenError("example", "the ledger is gone")), told, 99, every_s=0.001
     )
     broken.start()
-    while not told.of(events.Warned):
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    wait_until(lambda: told.of(events.Warned))
     with raises("example", PromiseBrokenError):
         broken.require()
     broken.close()
@@ -81,21 +79,14 @@ def test_a_table_that_lacks_nothing_is_not_reported_to_lack_0_attempts():
         Fails(UnavailableError("example", "no broker answers")), told, 2, every_s=0.001
     )
     follower.start()
-    until(lambda: follower._tries > 3)
+    wait_until(lambda: follower._tries > 3)
     assert told.events == []
     follower.committed()
-    until(lambda: told.events)
+    wait_until(lambda: told.events)
     follower.close()
     lacks, ends = (event.message for event in told.of(events.Warned))
     assert lacks.startswith("the audit table lacks 1 attempt; the pipeline continues, and stops")
     assert ends.startswith("the audit table lacks the end of this run; the next run adds what the")
-
-
-def until(what):
-    deadline, backoff = Deadline.after_ms(120_000), Backoff()
-    while not what():
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
 
 
 def test_an_error_that_nobody_thought_of_is_told_too():

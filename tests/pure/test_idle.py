@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from support.doubles import plan
 from support.errors import make_error
 from support.simulated_broker.runs import LEDGER, FewTries, Interrupt, World
 from support.simulated_broker.wire import stored
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import (
@@ -33,7 +33,6 @@ from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.startup.ownership import RunLock
 from eos.transaction import micro_batch as module
 
-WAIT_S_MAX = 300  # a bound, not a measure
 DAY_MS = 86_400_000
 WEEK_MINUTES = 7 * 24 * 60
 EVERY_MS = 4
@@ -97,10 +96,7 @@ class Watched:
         return [event.message for event in self.world.of_kind(events.Warned)]
 
     def until(self, what: Callable[[], bool]) -> None:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while not what():
-            assert time.monotonic() < give_up_at, self.warnings()
-            time.sleep(0.001)
+        wait_until(what, self.warnings)
 
     def goes_on(self) -> None:
         before = self.refreshes()

@@ -23,7 +23,6 @@ from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
 from eos.cli.verify import verify
 from eos.config.load import load_profile
-from eos.deadline import Backoff
 from eos.errors import AttemptFailedError
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity
@@ -41,6 +40,7 @@ from support.doubles import Work
 from support.pipeline_copy import checked_receipts, write_pairs
 from support.recovery import CheckpointFolder, Output, Pipeline, PipelineRun, run_verb, soon
 from support.scenes import Scene
+from support.waiting import wait_until
 
 _ORDER = "ledger_offset, epoch, target_partition"
 
@@ -62,11 +62,8 @@ def table_of(pipeline: Pipeline) -> Path:
 
 
 def catch_up(made: Projection) -> None:
-    """Brought up to the ledger, whose last marker may be on its way."""
-    deadline, backoff = soon(), Backoff()
-    while not made.catch_up(deadline).is_settled:
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    """Bring the table up to the ledger, whose last marker may be on its way."""
+    wait_until(lambda: made.catch_up(soon()).is_settled)
 
 
 def table_rows(location: Path, pipeline: str) -> Sequence[Mapping[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import Kind
 from eos.local.embedded_kafka import EmbeddedKafka
 from support.kafka_io import wait_closed
+from support.waiting import wait_until
 
 # For transactions that timed out: many times a second, not every ten seconds.
 LOOKS_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
@@ -204,11 +204,11 @@ def wait_for_state(wire: KafkaClient, transactional_id: str, *states: str) -> Tr
 def _wait_for(
     wire: KafkaClient, transactional_id: str, is_met: Callable[[str], bool]
 ) -> Transaction:
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not is_met((found := transaction_state(wire, transactional_id)).state):
-        assert time.monotonic() < give_up_at, f"still {found}"
-        time.sleep(0.02)
-    return found
+    def met() -> Transaction | None:
+        found = transaction_state(wire, transactional_id)
+        return found if is_met(found.state) else None
+
+    return wait_until(met, lambda: f"still {transaction_state(wire, transactional_id)}")
 
 
 # --- a log, as bytes: shares no code with what reads it ------------------------------------------

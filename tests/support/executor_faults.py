@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from support import brokers, kafka_io
 from support.processes import state
 from support.project import Project
+from support.waiting import wait_until
 
 PARTITIONS = 4
 
@@ -196,11 +196,7 @@ class FaultyRun:
         return self._faults / fault.replace("/", ".").replace(":", ".")
 
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while not is_so():
-            assert time.monotonic() < give_up_at, f"not in time: {what}\n{self.said()}"
-            assert self._process.poll() is None or is_so(), f"it ended: {what}\n{self.said()}"
-            time.sleep(0.05)
+        wait_until(is_so, lambda: f"not: {what}\n{self.said()}", self._process, WAIT_S_MAX)
 
     @contextlib.contextmanager
     def _waiting(self, what: str) -> Iterator[None]:

@@ -42,6 +42,7 @@ from eos.testing.outside import (
     set_topic,
     topics,
 )
+from support.waiting import wait_until
 
 __all__ = [
     "IN_ORDER",
@@ -55,7 +56,6 @@ __all__ = [
 ]
 
 _ASK_S, _OPERATE_S = 180, 600
-_POLL_S = 0.02
 # Of what is committed, or aborted: its markers are on their way. Whatever else is open stays so.
 MARKERS_S_MAX = 120
 
@@ -80,10 +80,11 @@ def wait_closed(bootstrap: str, *names: str) -> None:
     A commit is answered before its markers are written: what it wrote is hidden for a moment, or
     for as long as the broker is held up.
     """
-    give_up_at = time.monotonic() + MARKERS_S_MAX
-    while found := _open(bootstrap, names):
-        assert time.monotonic() < give_up_at, f"a transaction stays open on {found[:5]}"
-        time.sleep(_POLL_S)
+    wait_until(
+        lambda: not _open(bootstrap, names),
+        lambda: f"a transaction stays open on {_open(bootstrap, names)[:5]}",
+        wait_s=MARKERS_S_MAX,
+    )
 
 
 def _open(bootstrap: str, names: Sequence[str]) -> list[str]:
@@ -125,10 +126,14 @@ def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     told = answered(lambda: admin.list_topics(topic, timeout=_ASK_S)).topics[topic]
     named = [TopicPartition(topic, number) for number in told.partitions]
-    give_up_at = time.monotonic() + MARKERS_S_MAX
-    while any(map(_is_pending, found := stable_offsets(admin, group, named))):
-        assert time.monotonic() < give_up_at, f"a transaction with {group}'s offsets stays open"
-        time.sleep(_POLL_S)
+
+    def settled() -> list[TopicPartition]:
+        found = stable_offsets(admin, group, named)
+        return [] if any(map(_is_pending, found)) else found
+
+    found = wait_until(
+        settled, f"a transaction with {group}'s offsets stays open", wait_s=MARKERS_S_MAX
+    )
     return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
 
 
@@ -212,9 +217,7 @@ def consuming(bootstrap: str, group: str, topic: str, **settings: str) -> Iterat
         yield consumer
     finally:
         consumer.close()
-    while _is_stable(bootstrap, group):
-        assert time.monotonic() < give_up_at + READ_S_MAX, "it did not leave"
-        time.sleep(_POLL_S)
+    wait_until(lambda: not _is_stable(bootstrap, group), "it did not leave", wait_s=READ_S_MAX)
 
 
 def _is_stable(bootstrap: str, group: str) -> bool:

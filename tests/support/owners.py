@@ -36,9 +36,8 @@ from support.doubles import At, WatchedClient
 from support.pipeline_copy import Copy
 from support.processes import is_paused
 from support.scenes import Scene, Scenes, run_to_end
+from support.waiting import WAIT_S_MAX, wait_until
 
-WAIT_S_MAX = 600  # a bound, not a measure
-_POLL_S = 0.005
 _forks = multiprocessing.get_context("forkserver")
 # What this module and `support.pipeline_copy` import, and what pyarrow does when it is first used.
 _forks.set_forkserver_preload(
@@ -100,31 +99,24 @@ class Forked:
     def wait(self) -> int:
         """Its exit code."""
         multiprocessing.connection.wait([self._process.sentinel], WAIT_S_MAX)
-        code = self._code()
+        code = self.poll()
         assert code is not None, f"no end in time:\n{self._words()}"
         return code
 
     def kill(self) -> None:
-        if self._code() is None:
+        if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
         multiprocessing.connection.wait([self._process.sentinel], WAIT_S_MAX)
 
-    def _code(self) -> int | None:
+    def poll(self) -> int | None:
         """None: it runs. Whoever starts another one asks after all, and a code can be read once:
         of two threads that ask at the same time one finds nothing, and takes that for 255."""
         with _one_at_a_time:
             return self._process.exitcode
 
     def wait_until(self, what: Callable[[], bool], otherwise: str) -> None:
-        """While it runs."""
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while True:
-            is_alive = self._code() is None  # asked first: it may do so and end
-            if what():
-                return
-            assert is_alive, f"{otherwise}, but ended:\n{self._words()}"
-            assert time.monotonic() < give_up_at, f"{otherwise}:\n{self._words()}"
-            time.sleep(_POLL_S)
+        """Wait for it while the process runs."""
+        wait_until(what, lambda: f"{otherwise}:\n{self._words()}", self)
 
     def _words(self) -> str:
         return self._log.read_text() if self._log.exists() else "nothing was said"

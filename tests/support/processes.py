@@ -16,7 +16,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Protocol
 
-_PATIENCE_S = 300
+from support.waiting import wait_until
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SESSION, _USED, _USED_BY_ENDED = 3, slice(11, 13), slice(13, 15)  # after the state's index 0
 
@@ -65,10 +66,7 @@ def pause(pid: int) -> None:
     """Returns when none of its threads runs any more. The signal alone does not say that: a thread
     on another core goes on until it hears of it, and a broker answers what comes meanwhile."""
     os.kill(pid, signal.SIGSTOP)
-    give_up_at = time.monotonic() + _PATIENCE_S
-    while not is_paused(pid):
-        assert time.monotonic() < give_up_at, f"process {pid} does not pause"
-        time.sleep(0.001)
+    wait_until(lambda: is_paused(pid), f"process {pid} does not pause")
 
 
 def workers(variable: str) -> Iterator[Path]:

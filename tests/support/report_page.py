@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from eos.audit.history import Transaction
-from eos.deadline import Backoff, Deadline
 from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import Identity, TopicPartition
 from eos.local.processes import end_with_parent
 from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
+from support.waiting import wait_until
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
 RECORDS = 10
@@ -219,12 +219,8 @@ class Chromium:
         return done["result"].get("value")
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """What it says of itself comes when it comes."""
-        deadline, backoff = Deadline.after_ms(_ANSWER_S_MAX * 1000), Backoff()
-        while not holds():
-            assert not deadline.has_passed, self.events
-            backoff.sleep(deadline)
-            self.run("1")
+        """Wait for events, which arrive with the answer of any request."""
+        wait_until(lambda: holds() or bool(self.run("0")), lambda: self.events)
 
     def press(self, key: str, code: int, text: str = "") -> None:
         for kind in ("keyDown", "keyUp"):

@@ -29,11 +29,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError
 from eos.local.broker_node import HOST, free_ports
 from eos.local.embedded_kafka import EmbeddedKafka
 from support import kafka_io
+from support.waiting import wait_until
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
@@ -171,10 +171,8 @@ class SecuredKafka:
         self._until(binding, is_there=False)
 
     def _until(self, binding: AclBinding, *, is_there: bool) -> None:
-        deadline, backoff = Deadline.after_ms(120_000), Backoff(first_ms=10)
-        while bool(self.admin.describe_acls(_only(binding)).result(180)) is not is_there:
-            assert not deadline.has_passed, binding
-            backoff.sleep(deadline)
+        known = _only(binding)
+        wait_until(lambda: bool(self.admin.describe_acls(known).result(180)) is is_there, binding)
 
     def security(self, **other: str) -> tuple[tuple[str, str], ...]:
         """To log in at `login`, as kafka-python names it."""

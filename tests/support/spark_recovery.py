@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from support import kafka_io
 from support.processes import is_paused
 from support.project import PIPELINE, Project, WarmRun
 from support.recovery import run_verb
+from support.waiting import wait_until
 
 RECORDS = 8  # of a partition, in one micro-batch: even shares, so that Spark's limit is met exactly
 WAIT_S = 600
@@ -158,11 +158,7 @@ class SparkPipeline:
         run = self.project.start_warm(
             EOS_CRASH_AT=f"{point}:python", EOS_CRASH_SIGNAL="STOP", EOS_CRASH_LOG=str(log)
         )
-        give_up_at = time.monotonic() + WAIT_S
-        while not (log.exists() and is_paused(run.pid)):  # it is written before
-            assert run.poll() is None, run.said()
-            assert time.monotonic() < give_up_at, f"{point} was not reached:\n{run.said()}"
-            time.sleep(0.05)
+        wait_until(lambda: log.exists() and is_paused(run.pid), run.said, run)  # log comes first
         try:
             yield run
         finally:

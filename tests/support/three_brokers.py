@@ -38,6 +38,7 @@ from support.pipeline_copy import Job
 from support.processes import pause
 from support.proxy import ANY, Do, Proxy, Rule
 from support.scenes import PATIENCE_S, Flow, Scene, Scenes
+from support.waiting import wait_until
 
 T, U = TypeVar("T"), TypeVar("U")
 STEP_MS, TRANSACTION_MS = 300_000, 600_000
@@ -170,14 +171,13 @@ class ThreeBrokers:
 
     def wait_heard(self, number: int) -> None:
         """Until a node that woke knows of every leader that was elected meanwhile."""
-        deadline, backoff = _soon(), Backoff()
         other = next(node for node in NODES if node != number)
-        while True:
+
+        def has_heard() -> bool:
             now, told = self._epochs_told_by(other), self._epochs_told_by(number)
-            if now and all(told.get(at, -1) >= epoch for at, epoch in now.items()):
-                return
-            assert not deadline.has_passed, f"node {number} knows old leaders only"
-            backoff.sleep(deadline)
+            return bool(now) and all(told.get(at, -1) >= epoch for at, epoch in now.items())
+
+        wait_until(has_heard, f"node {number} knows old leaders only")
 
     def _epochs_told_by(self, number: int) -> Mapping[tuple[str, int], int]:
         request = MetadataRequest(version=12, topics=None, allow_auto_topic_creation=False)
@@ -229,17 +229,11 @@ class ThreeBrokers:
 
     def wait_whole(self) -> None:
         """Until every partition has all its replicas in sync again."""
-        deadline, backoff = Deadline.after_ms(PATIENCE_S * 1000), Backoff()
-        while behind := self._behind():
-            assert not deadline.has_passed, f"not in sync: {behind[:5]}"
-            backoff.sleep(deadline)
+        wait_until(lambda: not self._behind(), lambda: f"not in sync: {self._behind()[:5]}")
 
     def wait_missed(self, topic: str) -> None:
         """Until the cluster knows that replicas of it are gone."""
-        deadline, backoff = _soon(), Backoff()
-        while not self._behind([topic]):
-            assert not deadline.has_passed, f"all of {topic} is in sync"
-            backoff.sleep(deadline)
+        wait_until(lambda: self._behind([topic]), f"all of {topic} is in sync")
 
     def _behind(self, topics: Sequence[str] | None = None) -> list[str]:
         found = self.wire._cluster.metadata(topics, _soon())
