@@ -183,7 +183,9 @@ def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
     assert "ConsumerConfig" in (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
     assert list(own.folder.rglob("offsets/0")), "no checkpoint was looked at"
     assert holding(PASSWORD, [own.folder]) == []
-    for row in kafka_io.read(secured.broker.bootstrap, own.ledger):
+    ledger = kafka_io.read(secured.broker.bootstrap, own.ledger)
+    assert ledger
+    for row in ledger:
         assert PASSWORD.encode() not in (row.key or b"") + (row.value or b"")
 
 

@@ -277,6 +277,7 @@ class ProxiedKafka:
                 was_commit = asked.setdefault(end[:2], end.is_commit)
                 assert end.is_commit or not was_commit, f"aborted after its commit: {end}"
                 asked[end[:2]] = end.is_commit
+        assert asked, "no EndTxn passed through the proxy"
 
     def check_logs(self, topics: str) -> Mapping[str, int]:
         """Of all topics that match, in their files: see `brokers.check_log`."""
