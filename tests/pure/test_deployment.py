@@ -20,7 +20,7 @@ from eos.startup.mounts import shared_type
 CREATES = """
 import sys
 sys.path[:0] = [sys.argv[2]]
-from support.plans import plan
+from support.doubles import plan
 from eos.startup.deployment import identified
 sys.stdin.readline()
 print(identified(plan(deployment="", root=sys.argv[1])).deployment)

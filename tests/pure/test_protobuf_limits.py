@@ -27,7 +27,7 @@ TESTS = Path(__file__).parents[1]
 ORDER = message("shop.Order")
 _GROWTH = """
 import resource, sys
-from support.descriptors import message
+from support.schemas import message
 from eos.protobuf.arrays import binaries
 from eos.protobuf.decoder import read
 ORDER = message("shop.Order")
