@@ -29,9 +29,15 @@ from eos.startup.stateful_pipeline import with_state
 from eos.transform.functions import load
 from eos.transform.plan_check import PlanState
 
+if sys.version_info >= (3, 11):
+    import tomllib as toml
+else:
+    import tomli as toml
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 LANGUAGES = {"", "yaml", "python", "bash", "mermaid"}
+_COLUMNS_OF_OTHERS_MAX = 3
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -42,12 +48,6 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
             assert block[1] in LANGUAGES, f"{path}: nobody checks {block[1]}"
             if block[1] == language:
                 yield f"{path.name}-{number}", block[2]
-
-
-if sys.version_info >= (3, 11):
-    import tomllib as toml
-else:
-    import tomli as toml
 
 
 def project_requirements(extra: str = "") -> list[str]:
@@ -79,9 +79,6 @@ def link_requirements(requirements: Iterable[str], place: Path) -> None:
             target = place / top
             if not target.exists():
                 target.symlink_to(Path(str(distribution.locate_file(top))))
-
-
-_COLUMNS_OF_OTHERS_MAX = 3
 
 
 def _tables() -> Iterator[list[str]]:
