@@ -7,7 +7,6 @@ policy refused.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -232,11 +231,6 @@ class Chromium:
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = "none" if kind == "mouseMoved" else "left"
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
-
-    def picture(self) -> bytes:
-        """A PNG of the whole page."""
-        taken = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
-        return base64.b64decode(taken["data"])
 
     def happened(self, method: str) -> list[dict[str, Any]]:
         return [each["params"] for each in self.events if each.get("method") == method]
