@@ -44,4 +44,5 @@ def test_each_code_is_a_name_and_has_one_exit_code() -> None:
 
 def test_the_runbook_links_every_stop() -> None:
     sections = {(name, case) for name, text in STOPS.items() for case in CASE.findall(text)}
+    assert sections
     assert sections <= set(LINK.findall(RUNBOOK))

@@ -86,6 +86,14 @@ def test_no_function_is_longer_than_a_screen() -> None:
     )
 
 
+def test_the_modules_that_tests_share_are_listed() -> None:
+    """In the docstring of tests/support, each with what it offers."""
+    place = ROOT / "tests" / "support"
+    modules = {path.stem for path in files() if path.parent == place} - {"__init__"}
+    listed = re.findall(r"(?m)^    (\w+) {2,}", (place / "__init__.py").read_text())
+    assert sorted(listed) == sorted({*modules, "simulated_broker"})
+
+
 def test_what_a_checkout_offers_as_a_job_an_installation_has_too() -> None:
     jobs = sorted((ROOT / "jobs").iterdir())
     assert [job.name for job in jobs] == ["maintain.py", "run.py"]

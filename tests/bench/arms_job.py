@@ -29,12 +29,7 @@ sys.path.insert(0, str(CHECKOUT))
 sys.path.insert(0, str(CHECKOUT / "tests"))
 
 from bench import loops, parts  # noqa: E402
-from support.processes import (  # noqa: E402
-    cpu_seconds_of,
-    cpu_seconds_of_session,
-    forget_peaks,
-    peaks_mb,
-)
+from support.processes import cpu_seconds_of, cpu_seconds_of_session, forget_peaks, peaks_mb  # noqa: E402
 
 from eos.observe import events  # noqa: E402
 from eos.observe.bus import Bus  # noqa: E402

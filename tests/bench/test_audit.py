@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support import outside
-from support.copy import Copy, Job
+from support import kafka_io
+from support.pipeline_copy import Copy, Job
 
 from eos.audit import rows as made
 from eos.audit import table as tables
@@ -40,7 +40,7 @@ EVERY = 64
 def test_a_micro_batch(broker: EmbeddedKafka, figures: Figures, tmp_path: Path) -> None:
     """The same pipeline, in turns with its table and without."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    outside.create_topics(broker.bootstrap, PARTITIONS, f"{name}.in", f"{name}.out")
+    kafka_io.create_topics(broker.bootstrap, PARTITIONS, f"{name}.in", f"{name}.out")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(STEPS * RECORDS * PARTITIONS):
         producer.produce(f"{name}.in", b"%d" % number, partition=number % PARTITIONS)

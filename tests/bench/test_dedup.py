@@ -17,8 +17,8 @@ import pytest
 from bench.arms import run_arms
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support import outside
-from support.deduped import policy, versions_in
+from support import kafka_io
+from support.dedup import policy, versions_in
 
 from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown_buckets, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage
@@ -75,7 +75,7 @@ def test_a_million_active_producers(
 ) -> None:
     """Each sends a record, and then another: the second round, when all are known, counts."""
     topic = "bench.dedup"
-    outside.create_topics(broker.bootstrap, PARTITIONS, topic)
+    kafka_io.create_topics(broker.bootstrap, PARTITIONS, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 3})
     value = b'{"id": %d, "customer": "customer-%d", "amount": 12.5, "note": "%s"}'
     note = b"x" * 76  # 150 bytes in all

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from bench.conftest import Figures
-from support import outside
-from support.growth import WHAT, WHO, Sample, between, growth, watched
-from support.project import PROFILE, Project
-from support.warm import Warm
+from support import kafka_io
+from support.processes import WHAT, WHO, Sample, growth, held_between, sample_run
+from support.project import PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -25,23 +24,23 @@ def test_growth(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None
     place.mkdir()
     profile = place / "profile.yaml"
     profile.write_text(PROFILE.format(bootstrap="none:1", root=place / "state"))
-    warm = Warm(place, load_profile(str(profile), place))
+    warm = WarmDriver(place, load_profile(str(profile), place))
     folder = tmp_path / "project"
     folder.mkdir()
     project = Project.made(folder, broker, warm)
     project.declare(1, partitions=1)
-    outside.create_topics(broker.bootstrap, 1, project.source)
-    outside.fill(broker.bootstrap, project.source, range(MICRO_BATCHES))
+    kafka_io.create_topics(broker.bootstrap, 1, project.source)
+    kafka_io.fill(broker.bootstrap, project.source, range(MICRO_BATCHES))
     try:
         run = project.start_warm()
-        samples = watched(run)
+        samples = sample_run(run)
         assert run.wait(900 + MICRO_BATCHES) == 0, run.said()
     finally:
         warm.close()
     count = samples[-1].micro_batch + 1
     assert count > MICRO_BATCHES * 0.9
     grown = growth(samples)
-    before = between(samples, count / 3, count * 2 / 3)
+    before = held_between(samples, count / 3, count * 2 / 3)
     for who in WHO:
         held = (f"{before[who, what]} ({grown[f'{who} {what}']:+}) {what}" for what in WHAT)
         title = f"{who}, second third of {count:,} micro-batches (and its last third)"

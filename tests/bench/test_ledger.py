@@ -9,7 +9,7 @@ import uuid
 import pyarrow as pa
 import pytest
 from bench.conftest import Figures
-from support.simulated_ledger import values
+from support.simulated_broker.wire import values
 
 from eos.deadline import Deadline
 from eos.kafka.api import Identity, TopicPartition, TransactionProfile

@@ -18,7 +18,7 @@ from bench.conftest import Figures
 from bench.encoding import records
 from bench.shapes import SHAPES, Shape
 from bench.test_small_batches import medians
-from support.volume import fill_topic
+from support.kafka_io import fill_topic
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from bench.conftest import Figures
-from support.flow import Flow
-from support.three import INTERNAL, NODES, Three, three_nodes
+from support.scenes import Flow
+from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
 
 PIPELINES = 4
 # What Kafka's brokers have if nobody says: the embedded ones are told to be quicker.
@@ -26,37 +26,37 @@ DEFAULTS = {
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     with three_nodes(tmp_path_factory.mktemp("three"), DEFAULTS) as made:
         yield made
 
 
-def nothing(_three: Three, _flows: list[Flow]) -> None:
+def nothing(_three: ThreeBrokers, _flows: list[Flow]) -> None:
     """What a busy machine does to them by itself."""
 
 
-def leaders_moved(three: Three, flows: list[Flow]) -> None:
+def leaders_moved(three: ThreeBrokers, flows: list[Flow]) -> None:
     names = [name for flow in flows for name in (flow.job.source, flow.job.target, flow.job.ledger)]
     three.move_leaders(*INTERNAL, *names)
 
 
-def rolling_restart(three: Three, _flows: list[Flow]) -> None:
+def rolling_restart(three: ThreeBrokers, _flows: list[Flow]) -> None:
     for number in NODES:
         three.restart(number)
 
 
-def killed_and_started(three: Three, _flows: list[Flow]) -> None:
+def killed_and_started(three: ThreeBrokers, _flows: list[Flow]) -> None:
     three.kill(1)
     three.restart(1)
 
 
-def killed(three: Three, flows: list[Flow]) -> None:
+def killed(three: ThreeBrokers, flows: list[Flow]) -> None:
     three.kill(2)
     go_on(flows)
     three.restart(2)
 
 
-def unreachable(three: Three, flows: list[Flow]) -> None:
+def unreachable(three: ThreeBrokers, flows: list[Flow]) -> None:
     """As a machine that is cut off: nothing is refused, nothing answers."""
     three.pause(3)
     go_on(flows)
@@ -75,7 +75,7 @@ FAULTS = (nothing, leaders_moved, rolling_restart, killed_and_started, killed, u
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_longest_stall(
-    three: Three, fault: Callable[[Three, list[Flow]], None], figures: Figures
+    three: ThreeBrokers, fault: Callable[[ThreeBrokers, list[Flow]], None], figures: Figures
 ) -> None:
     scenes = [three.scenes("three-bench").new(20) for _ in range(PIPELINES)]
     flows = [three.flow(scene, goes_on=True) for scene in scenes]

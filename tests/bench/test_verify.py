@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support.verified import Copying, Finished
+from support.audit import CopyingPipeline, CopyingRun
 
 from eos.deadline import Deadline
 from eos.faults import CrashPlan
@@ -50,7 +50,7 @@ def values(start: int, count: int) -> list[bytes]:
     return [VALUE % (n, n % 99_991, n % 1000 * 1.19, NOTE) for n in range(start, start + count)]
 
 
-class Fast(Copying):
+class Fast(CopyingRun):
     """Writes as many records as it should have read, without reading them one by one."""
 
     def _copied(self, identity: Identity, step: PlannedBatch, _floors: Any) -> Sequence[Receipt]:
@@ -80,7 +80,7 @@ class Fast(Copying):
 @pytest.mark.timeout(1800)
 def test_records_a_second(broker: EmbeddedKafka, figures: Figures, tmp_path: Path) -> None:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    one = Finished(
+    one = CopyingPipeline(
         tmp_path, broker.bootstrap, name, partitions=PARTITIONS, codec=Codec.LZ4, process=Fast
     )
     producer = Producer(

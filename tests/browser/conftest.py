@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.chromium import Chromium, browser, find
+from support.report_page import Chromium, browser, find
 
 HERE = Path(__file__).parent
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.chromium import Chromium
-from support.reported import aborted, history, made, transaction
+from support.report_page import Chromium, aborted, history, make_page, transaction
 
 from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState, ComparedField
@@ -23,7 +22,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("report") / "plain.html"
     found = gather(history(60, aborts=25, fences=20))
     lags = {tp: end + 7 for tp, end in found.position.items()}
-    page.write_text(made(found, cluster=ClusterState(ends=lags, problem="no answer")))
+    page.write_text(make_page(found, cluster=ClusterState(ends=lags, problem="no answer")))
     return page
 
 
@@ -56,7 +55,7 @@ def test_no_name_and_no_reason_is_more_than_text(chromium: Chromium, tmp_path: P
     found = gather([*evil, strange, broken])
     assert found.findings
     # As if the policy were not there.
-    text = made(found, EVIL, ClusterState(problem=EVIL), since=EVIL)
+    text = make_page(found, EVIL, ClusterState(problem=EVIL), since=EVIL)
     assert text.count("Content-Security-Policy") == 1
     page.write_text(text.replace("Content-Security-Policy", "X-None"))
     chromium.open(page)
@@ -120,7 +119,7 @@ def test_all_text_can_be_read(chromium: Chromium, tmp_path: Path, level: Level, 
     )
     found = gather(rows)
     assert verdict(found, cluster).level is level
-    page.write_text(made(found, cluster=cluster))
+    page.write_text(make_page(found, cluster=cluster))
     chromium.open(page, dark=dark)
     script = (Path(__file__).parent / "contrast.js").read_text()
     poor, looked_at = chromium.run(script)

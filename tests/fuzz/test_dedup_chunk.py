@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Row, Sent, policy, verdicts_of, versions_in
-from support.examples import examples
-from support.upstream import CIRCLE, stories
+from support.dedup import Row, Sent, policy, verdicts_of, versions_in
+from support.dedup_model import CIRCLE, upstream_records
+from support.errors import examples
 
 from eos.dedup import buckets, chunk, stage
 from eos.dedup.partition_states import READ, PartitionStates
@@ -35,7 +35,7 @@ PLAIN = chunk.advance_continuing
 @settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_the_short_way_of_continuing_producers_gives_the_same_result(data, circle):
-    sent = data.draw(stories(circle))
+    sent = data.draw(upstream_records(circle))
     rows = [Row(offset, each) for offset, each in enumerate(sent)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
     batches = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]

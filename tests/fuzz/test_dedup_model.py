@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.deduped import Row, policy, stamped, verdicts_of, versions_in
-from support.examples import examples
-from support.upstream import CIRCLE, stories
+from support.dedup import Row, policy, stamped, verdicts_of, versions_in
+from support.dedup_model import CIRCLE, upstream_records
+from support.errors import examples
 
 from eos.dedup import buckets, stage
 from eos.dedup.scalar_producer_scope import ProducerScope
@@ -30,7 +30,7 @@ PACES = st.sampled_from([0, 1, 3, 12])
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_partitions_are_validated_as_specified(data, circle):
-    sent, dead = data.draw(stories(circle)), data.draw(DEAD)
+    sent, dead = data.draw(upstream_records(circle)), data.draw(DEAD)
     scope = PartitionScope(circle, accepts_gap=not dead)
     _require_specified(data, sent, policy(sequences=circle, dead=dead), scope)
 
@@ -40,7 +40,7 @@ def test_partitions_are_validated_as_specified(data, circle):
 def test_numbers_of_several_partitions_are_validated_as_specified(data, circle, window):
     sent = [
         each._replace(partition=data.draw(st.integers(0, PARTITIONS - 1)))
-        for each in data.draw(stories(circle))
+        for each in data.draw(upstream_records(circle))
     ]
     dead = data.draw(DEAD)
     wanted = policy(sequences=circle, window=window, dead=dead)

@@ -12,9 +12,11 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from support.errors import made, raises
-from support.examples import examples
-from support.micro_batch_world import (
+from support.doubles import Execute
+from support.errors import examples, make_error, raises
+from support.simulated_broker import Fault, Phase, Strike
+from support.simulated_broker.kit import Tries, record_batch
+from support.simulated_broker.runs import (
     ALL,
     EVERYWHERE,
     SIZE,
@@ -25,9 +27,6 @@ from support.micro_batch_world import (
     Interrupt,
     World,
 )
-from support.simulated_broker import Fault, Phase, Strike
-from support.simulated_broker.kit import Tries, record_batch
-from support.work import Execute
 
 from eos.errors import (
     AttemptFailedError,
@@ -104,7 +103,7 @@ def test_each_micro_batch_is_visible_once_whatever_happens(troubles, where):
         for fault in faults:
             world.broker.arm(fault)
         world.crash = Interrupt(point, kind)
-        errors = [error and made(error, "the job") for error in job_errors]
+        errors = [error and make_error(error, "the job") for error in job_errors]
         try:
             world.run(number, overdue(world, world.writes(number, *errors), timeouts))
         except (EosError, ValueError, KeyboardInterrupt) as error:

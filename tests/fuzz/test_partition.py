@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.errors import examples
 
 from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, in_turn, partitions
 from eos.kafka.records.columns import blobs

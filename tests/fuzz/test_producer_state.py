@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.errors import examples
 
 from eos.producers import batch
 from eos.producers import table as producer_table

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
-from support.examples import examples
+from support.errors import examples
 
 from eos.encode.split import record_sizes, split
 from eos.kafka.api import Identity

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.errors import examples
 
 from eos.config import avro
 from eos.config.registry import Registry

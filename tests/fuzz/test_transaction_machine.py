@@ -16,7 +16,7 @@ from itertools import count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from support.examples import examples
+from support.errors import examples
 from support.simulated_broker import Entry, Fault, Kind, SimulatedBroker, SimulatedPort, Strike
 from support.simulated_broker.kit import Tries, record_batch
 

@@ -8,19 +8,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.errors import raises
-from support.examples import examples
+from support.errors import examples, raises
 from support.simulated_broker.kit import record_batch
 from support.simulated_broker.log import parse
-from support.simulated_wire import (
-    Break,
-    Lose,
-    Move,
-    NoPause,
-    Refuse,
-    ShortPause,
-)
-from support.writer_run import TARGETS, Run
+from support.simulated_broker.runs import TARGETS, WriterRun
+from support.simulated_broker.wire import Break, Lose, Move, NoPause, Refuse, ShortPause
 
 from eos.errors import (
     AttemptFailedError,
@@ -75,7 +67,9 @@ work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), 
 def test_what_was_added_is_in_the_log_once_whatever_passes(
     work, script, eager, profile, max_request_bytes, adds
 ):
-    run = Run(*script, eager=eager, profile=profile, max_request_bytes=max_request_bytes, adds=adds)
+    run = WriterRun(
+        *script, eager=eager, profile=profile, max_request_bytes=max_request_bytes, adds=adds
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer_module, "BUFFER_BYTES_MAX", 1_500)
         for target, records, advances in work:
@@ -98,7 +92,7 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
     st.sampled_from(TransactionProfile),
 )
 def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eager, profile):
-    run = Run(*script, fatal, eager=eager, profile=profile)
+    run = WriterRun(*script, fatal, eager=eager, profile=profile)
     receipts = None
     try:
         for target, records, advances in work:
@@ -125,14 +119,14 @@ def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eage
     ],
 )
 def test_alone_it_raises(code, kind):
-    run = Run(Refuse(code))
+    run = WriterRun(Refuse(code))
     run.add(0)
     with pytest.raises(kind, match=rf"\({code}\) to Produce for a-0"):
         run.writer.finish()
 
 
 def test_the_first_record_batch_of_a_partition_goes_alone():
-    run = Run(Refuse(19))
+    run = WriterRun(Refuse(19))
     for _ in range(3):
         run.add(0)
     run.check_receipts(run.writer.finish())
@@ -141,7 +135,7 @@ def test_the_first_record_batch_of_a_partition_goes_alone():
 
 
 def test_45_behind_a_failed_one_is_sent_again_in_order():
-    run = Run(Refuse(19))  # the four behind it are then out of order
+    run = WriterRun(Refuse(19))  # the four behind it are then out of order
     run.begin(0)
     for _ in range(5):
         run.add(0)
@@ -151,7 +145,7 @@ def test_45_behind_a_failed_one_is_sent_again_in_order():
 
 
 def test_45_again_although_the_one_before_was_acknowledged_raises():
-    run = Run(Refuse(19), Refuse(45), None, Refuse(45))
+    run = WriterRun(Refuse(19), Refuse(45), None, Refuse(45))
     run.begin(0)
     run.add(0)
     run.add(0)
@@ -161,7 +155,7 @@ def test_45_again_although_the_one_before_was_acknowledged_raises():
 
 def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_acknowledged():
     # 7: appended and not yet replicated, so the four behind it are acknowledged before it
-    run = Run(Refuse(7, is_appended=True))
+    run = WriterRun(Refuse(7, is_appended=True))
     run.begin(0)
     for _ in range(12):
         run.add(0)
@@ -177,7 +171,7 @@ def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_ackno
 
 
 def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all():
-    run = Run(Move(), None, None)
+    run = WriterRun(Move(), None, None)
     run.begin(0)
     for _ in range(3):
         run.add(0)
@@ -190,7 +184,7 @@ def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all()
 
 
 def test_a_leader_that_is_gone_is_looked_up_before_the_next_try():
-    run = Run(Break())
+    run = WriterRun(Break())
     run.add(0)
     run.writer.advance()
     run.wire.leaders_now[A0] = 1
@@ -200,7 +194,7 @@ def test_a_leader_that_is_gone_is_looked_up_before_the_next_try():
 
 def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
     # TV1: a leader that knows nothing of the producer takes any first sequence
-    run = Run(Break(), eager=[0, 1], profile=TransactionProfile.TV1)
+    run = WriterRun(Break(), eager=[0, 1], profile=TransactionProfile.TV1)
     run.begin(0)
     run.broker.logs[A0]._producers.clear()
     run.add(0)
@@ -209,7 +203,7 @@ def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
 
 
 def test_a_busy_neighbour_does_not_keep_a_lane_from_looking_its_leader_up():
-    run = Run(Refuse(6, partitions=1))  # a-0 and a-2 have the same leader; a-0 moves
+    run = WriterRun(Refuse(6, partitions=1))  # a-0 and a-2 have the same leader; a-0 moves
     run.wire.leaders_now[A0] = 0
     run.add(0)
     run.writer.advance()
@@ -223,7 +217,7 @@ def test_a_busy_neighbour_does_not_keep_a_lane_from_looking_its_leader_up():
 
 
 def test_partitions_that_failed_together_are_sent_again_together():
-    run = Run(Refuse(19))
+    run = WriterRun(Refuse(19))
     run.add(0)
     run.add(2)
     run.check_receipts(run.writer.finish())
@@ -250,7 +244,7 @@ def test_partitions_that_failed_together_are_sent_again_together():
 )
 @pytest.mark.parametrize("pauses_max", [1, 3])
 def test_what_does_not_pass_until_the_deadline_is_named(script, kind, words, pauses_max):
-    run = Run(*script, pauses_max=pauses_max)
+    run = WriterRun(*script, pauses_max=pauses_max)
     run.writer._backoff = ShortPause
     run.begin(0)
     for _ in range(3):
@@ -260,7 +254,7 @@ def test_what_does_not_pass_until_the_deadline_is_named(script, kind, words, pau
 
 
 def test_nothing_leaves_after_the_deadline():
-    run = Run(Break())
+    run = WriterRun(Break())
     run.add(0)
     run.writer.advance()
     run.wire.serve(0)
@@ -272,7 +266,7 @@ def test_nothing_leaves_after_the_deadline():
 
 
 def test_what_was_mended_is_not_named_at_the_deadline():
-    run = Run(Refuse(19))
+    run = WriterRun(Refuse(19))
     run.add(0)
     run.writer.finish()
     run.add(0)
@@ -290,7 +284,7 @@ def test_the_pause_is_short_again_after_an_acknowledgement():
             made.append(self)
             super().__init__()
 
-    run = Run(Refuse(19), None, Refuse(19))
+    run = WriterRun(Refuse(19), None, Refuse(19))
     run.writer._backoff = Counted
     for _ in range(2):
         run.add(0)
@@ -306,7 +300,7 @@ def test_the_pause_grows_although_a_neighbour_is_acknowledged():
             made.append(self)
             super().__init__()
 
-    run = Run(*[Refuse(19, partitions=1)] * 6)
+    run = WriterRun(*[Refuse(19, partitions=1)] * 6)
     run.writer._backoff = Counted
     run.add(0)
     for _ in range(6):  # each request holds both
@@ -318,7 +312,7 @@ def test_the_pause_grows_although_a_neighbour_is_acknowledged():
 
 
 def test_acknowledged_in_the_last_moment_is_acknowledged():
-    run = Run()
+    run = WriterRun()
     run.add(0)
     run.writer.advance()
     run.wire.serve(0)
@@ -327,10 +321,10 @@ def test_acknowledged_in_the_last_moment_is_acknowledged():
 
 
 def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before_it_sends():
-    run = Run()
+    run = WriterRun()
     run.add(1)
     run.check_receipts(run.writer.finish())
-    again = Run()
+    again = WriterRun()
     again.broker, again.identity = run.broker, run.identity
     again.wire.broker, again.writer._identity = run.broker, run.identity
     again.add(1, records=2)
@@ -341,7 +335,7 @@ def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before
 
 
 def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_are_no_obstacle():
-    run = Run()
+    run = WriterRun()
     other = run.broker.transactions.init("other", 60_000, NO_IDENTITY).identity
     run.broker.produce(TransactionProfile.TV2, "other", {A1: record_batch(other, 0, [b"theirs"])})
     run.add(1)
@@ -349,7 +343,7 @@ def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_ar
     ended = run.broker.transactions.end(
         "id", run.identity, commit=False, profile=TransactionProfile.TV2
     )
-    again = Run()
+    again = WriterRun()
     again.broker = again.wire.broker = run.broker
     again.identity = again.writer._identity = ended.identity
     again.add(1)
@@ -376,7 +370,7 @@ def test_the_second_attempt_of_a_task_is_refused_before_there_is_a_connection():
 
 
 def test_nothing_to_write_is_no_receipt_and_no_request():
-    run = Run()
+    run = WriterRun()
     run.writer.advance()
     assert run.writer.finish() == {}
     assert run.wire.sent == []

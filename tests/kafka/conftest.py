@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from support.copy import Job
-from support.played import Hurried
-from support.proxied import ProxiedKafka, proxied_kafka
-from support.recent import NOW_MS
-from support.recovered import Pipeline
-from support.scenes import Scenes, SideBySide
-from support.worlds import Readers, reading
+from support.doubles import Hurried
+from support.kafka_io import NOW_MS
+from support.pipeline_copy import Job
+from support.recovery import Pipeline
+from support.scenes import ProxiedKafka, Scenes, SideBySide, proxied_kafka
+from support.simulated_broker.conformance import Readers, reading
 
 from eos.deadline import Backoff, Deadline
 from eos.kafka.api import Identity, TopicPartition, TransactionProfile

@@ -9,18 +9,18 @@ from contextlib import redirect_stdout
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
-from support.audited import projection, projection_of, settled, soon
-from support.coordinator_view import wait_ended
-from support.copy import Copy
+from support.audit import catch_up, projection, projection_of
+from support.brokers import wait_ended
 from support.errors import raises
-from support.recovered import Pipeline
+from support.pipeline_copy import Copy
+from support.recovery import Pipeline
 from support.verbs import audit
+from support.waiting import wait_until
 
 from eos.audit.reader import look
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
 from eos.cli.audit import maintain
-from eos.deadline import Backoff
 from eos.errors import UsageError
 from eos.inspect.audit_live import live
 from eos.inspect.cluster_view import ClusterView
@@ -34,7 +34,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
         copy.start()
         copy.drain()
     kept = TransactionsTable(tmp_path / "t")
-    settled(projection(scene, wire, tmp_path / "t"))
+    catch_up(projection(scene, wire, tmp_path / "t"))
     wait_ended(wire, job.name)
     found = look(kept, job.name, job.ledger)
     assert [each.batch_id for each in found if each.is_attempt] == [0, 1, 2]
@@ -65,16 +65,13 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     with Copy(job) as copy:  # newer than the table is no finding
         copy.start()
         assert not seen().findings
-        settled(projection(scene, wire, tmp_path / "t"))
+        catch_up(projection(scene, wire, tmp_path / "t"))
         found = look(kept, job.name, job.ledger)
     admin = AdminClient({"bootstrap.servers": job.bootstrap, "log_level": 2})
     moved = ConsumerGroupTopicPartitions(job.name, [Position(job.source, 0, 7)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
     done.result(300)
-    deadline, backoff = soon(), Backoff()
-    while not (differing := seen().findings):
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    differing = wait_until(lambda: seen().findings)
     assert [each.message for each in differing] == [
         f"group offset of {job.source}-0: 30 in the table, 7 in the cluster"
     ]
@@ -97,7 +94,7 @@ def test_the_verb(pipeline: Pipeline):
     made = projection_of(pipeline)
     location = made.table.location
     assert location == pipeline.folder / "state" / "audit" / "transactions"
-    settled(made)
+    catch_up(made)
 
     code, out = said(*words)
     assert code == 0, out
@@ -140,7 +137,7 @@ def test_maintenance_by_hand(pipeline: Pipeline, capsys, monkeypatch):
     pipeline.ran(3)
     names = pipeline.planned().names
     made = projection_of(pipeline)
-    settled(made)
+    catch_up(made)
     assert maintain(["--profile", pipeline.words[2]]) == 0
     assert "1 pipelines, 0 files deleted" in capsys.readouterr().out
     assert made.table.size(names.pipeline).files == 1

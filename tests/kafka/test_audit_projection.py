@@ -10,11 +10,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from support import audited
-from support.audited import check, projection, soon
-from support.copy import Copy
+from support import audit
+from support.audit import check_table, projection
+from support.doubles import At
 from support.errors import raises
-from support.played import At
+from support.pipeline_copy import Copy
+from support.recovery import soon
+from support.waiting import wait_until
 
 from eos.audit import rows
 from eos.audit.follower import Follower
@@ -41,18 +43,19 @@ def ran(scenes, records=40):
 
 def caught_up(made):
     """Markers may be on their way."""
-    deadline, backoff = soon(), Backoff()
-    while not (found := made.catch_up(deadline)).is_settled:
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
-    return found
+
+    def settled():
+        found = made.catch_up(soon())
+        return found if found.is_settled else None
+
+    return wait_until(settled)
 
 
 def test_the_table_has_each_record_of_the_ledger_once(scenes, wire, location):
     scene = ran(scenes)
     first = caught_up(projection(scene, wire, location))
-    assert first.rows == len(audited.rows(location, scene.job.name)) > 4
-    assert not check(scene, location)
+    assert first.rows == len(audit.table_rows(location, scene.job.name)) > 4
+    assert not check_table(scene, location)
     again = caught_up(projection(scene, wire, location))
     assert (again.until, again.rows, again.lost) == (first.until, 0, range(0))
 
@@ -78,7 +81,7 @@ def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_t
 
     slow.table.known = overtaken
     caught_up(slow)
-    assert not check(scene, location)
+    assert not check_table(scene, location)
 
 
 def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
@@ -105,13 +108,13 @@ def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
         copy.drain()
         copy.stop()
     caught_up(projection(scene, wire, location))
-    redone, killed = check(scene, location)
+    redone, killed = check_table(scene, location)
     assert (redone["kind"], redone["reason"]) == ("attempt", "a task was lost")
     assert (redone["batch_id"], redone["attempt"], redone["records_in"]) == (0, 1, 20)
     assert redone["sources"]
     assert redone["begun_at"] <= redone["ended_at"]
     assert killed["reason"].startswith("its process died or was replaced")
-    found = audited.rows(location, scene.job.name)
+    found = audit.table_rows(location, scene.job.name)
     identities = [(row["producer_id"], row["epoch"], row["outcome"]) for row in found]
     for row in (redone, killed):
         assert (row["producer_id"], row["epoch"], "CompleteCommit") not in identities
@@ -132,13 +135,13 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
         failed, last = copy.batches.failed.listed, copy.batches.ledger.look(soon())
         follower.close(failed, last)
         Follower(projection(scene, wire, location), copy.told, 10).close(failed, last)
-    aborted = check(scene, location)
+    aborted = check_table(scene, location)
     assert [row["attempt"] for row in aborted] == [1, 2, 3]
     assert {row["reason"] for row in aborted} == {"no room"}
 
     later = {"producer_id": 5, "epoch": 6, "reason": "of another process, which ended at the same"}
     Follower(projection(scene, wire, location), copy.told, 10).close([*failed, later], last)
-    assert len(check(scene, location)) == 4
+    assert len(check_table(scene, location)) == 4
     Follower(projection(scene, wire, location), copy.told, 10).close(failed, None)
     assert "3 aborted attempts" in copy.told.of(events.Warned)[-1].message
 
@@ -156,7 +159,7 @@ def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
         copy.step()
         with pytest.raises(KeyboardInterrupt):
             copy.step()
-    assert not audited.rows(location, scene.job.name)
+    assert not audit.table_rows(location, scene.job.name)
     with Copy(scene.job) as copy:
         copy.start()
         follower = Follower(projection(scene, wire, location), copy.told, 99, every_s=0.01)
@@ -165,8 +168,8 @@ def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
             follower.committed()
         copy.stop()
         follower.close()
-    assert not check(scene, location)
-    found = audited.rows(location, scene.job.name)
+    assert not check_table(scene, location)
+    found = audit.table_rows(location, scene.job.name)
     assert sorted({row["batch_id"] for row in found if row["kind"] == "attempt"}) == [0, 1, 2]
 
 
@@ -189,7 +192,7 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
         other.drain()
         other.stop()
     caught_up(projection(scene, wire, location))
-    (aborted,) = check(scene, location)  # told by the next owner's start, and not once more
+    (aborted,) = check_table(scene, location)  # told by the next owner's start, and not once more
     assert aborted["error"] == "fenced"
     assert (aborted["producer_id"], aborted["epoch"]) == fenced
 
@@ -197,11 +200,11 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
 @pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])
 def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, point):
     scene = ran(scenes, 20)
-    process = audited.spawn(scene, location, point)
+    process = audit.spawn_projection(scene, location, point)
     assert process.wait(300) == -signal.SIGKILL
     process.stdout.close()
     caught_up(projection(scene, wire, location))
-    assert not check(scene, location)
+    assert not check_table(scene, location)
 
 
 @pytest.mark.long
@@ -209,7 +212,7 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
     """Killed while it appends, whatever it is at; and two of them at the same time."""
     scene = ran(scenes, 160)
     for count in (1, 2, 4):
-        processes = [audited.spawn(scene, location) for _ in range(2)]
+        processes = [audit.spawn_projection(scene, location) for _ in range(2)]
         for _ in range(count):
             processes[0].stdout.readline()
         for process in processes:
@@ -222,7 +225,7 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not check(scene, location)
+    assert not check_table(scene, location)
 
 
 def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, wire, location):
@@ -242,7 +245,7 @@ def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, wire, lo
 
     slow.reached = overtakes
     caught_up(slow)
-    assert not check(scene, location)
+    assert not check_table(scene, location)
 
 
 def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, wire, location):
@@ -251,19 +254,19 @@ def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, wir
     caught_up(made)
     shutil.rmtree(location)
     assert caught_up(made).lost == range(0)
-    assert not check(scene, location)
+    assert not check_table(scene, location)
     shutil.rmtree(location)
     third = scene.ledger_with_offsets()[2][0]
     wire.delete_records({TopicPartition(scene.job.ledger, 0): third}, soon())
     assert caught_up(made).lost == range(third)
-    assert not check(scene, location), "as far as the ledger reaches"
+    assert not check_table(scene, location), "as far as the ledger reaches"
 
 
 def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, wire, location):
     scene = ran(scenes, 20)
     made = projection(scene, wire, location)
     caught_up(made)
-    found = audited.rows(location, scene.job.name)
+    found = audit.table_rows(location, scene.job.name)
     app = f"{scene.job.name}/{found[0]['ledger_id']}"
     made.table.known(app)
     made.table.append(rows.table([]), app, 10_000)
@@ -294,7 +297,7 @@ def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, wire,
         copy.drain()
         copy.stop()
         follower.close()
-    assert not check(scene, location)
+    assert not check_table(scene, location)
     told = [event.message for event in copy.told.of(events.Warned)]
     # How many it lacked at its first try is the thread's and the machine's affair.
     assert [re.sub(r"lacks \d attempts?", "lacks some", words.split(":")[0]) for words in told] == [

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from support import outside
+from support import kafka_io
 from support.errors import raises
-from support.outside import consuming
+from support.kafka_io import consuming
 
 from eos.config.source import StartAt
 from eos.deadline import Backoff
@@ -25,7 +25,7 @@ FIRST_MS = int(time.time()) * 1000 - 3_600_000  # old ones would be deleted by r
 @pytest.fixture
 def partitions(topic: str, broker) -> list[TopicPartition]:
     """Partition p has COUNTS[p] records, one a second from FIRST_MS on."""
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap})
+    producer = kafka_io.producer(broker.bootstrap)
     for partition, count in enumerate(COUNTS):
         for number in range(count):
             at_ms = FIRST_MS + 1000 * number
@@ -87,7 +87,7 @@ def test_a_record_that_comes_between_the_questions_is_not_skipped(
 
     def asked(tps, when, **how):
         found = ask(tps, when, **how)
-        producer = Producer({**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap})
+        producer = kafka_io.producer(broker.bootstrap)
         producer.produce(partitions[1].topic, b"late", partition=1, timestamp=late)
         assert producer.flush(300) == 0
         return found

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from support.errors import raises
-from support.recent import NOW_MS
+from support.kafka_io import NOW_MS
 
 from eos.errors import KafkaRefusedError
 from eos.kafka import cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.conformance import BOTH, Script, Scripts, compare
+from support.simulated_broker.conformance import BOTH, Script, Scripts, compare
 
 from eos.kafka.api import Identity
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.conformance import BOTH, NEWER, UPGRADED, Script, Scripts, compare
+from support.simulated_broker.conformance import BOTH, NEWER, UPGRADED, Script, Scripts, compare
 
 from eos.kafka.api import TransactionProfile
 

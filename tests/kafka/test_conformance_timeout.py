@@ -6,8 +6,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers import LOOKS_OFTEN
-from support.conformance import NEWER, OLDER, UPGRADED, On, Script, compare
-from support.worlds import Readers, reading
+from support.simulated_broker.conformance import (
+    NEWER,
+    OLDER,
+    UPGRADED,
+    On,
+    Readers,
+    Script,
+    compare,
+    reading,
+)
 
 from eos.deadline import Deadline
 from eos.kafka.client import KafkaClient

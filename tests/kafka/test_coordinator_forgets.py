@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.copy import Job
-from support.played import At
-from support.proxied import Ended, ProxiedKafka, proxied_kafka, run
+from support.doubles import At
+from support.pipeline_copy import Job
 from support.proxy import Do, Rule
-from support.three import patience
+from support.scenes import Outcome, ProxiedKafka, proxied_kafka, run_copy
+from support.three_brokers import patience
 
 RECORDS = 17  # of each partition: two micro-batches
 
@@ -39,7 +39,7 @@ def small(proxied: ProxiedKafka, profile: str) -> Job:
     return proxied.job(name, profile=profile, records=RECORDS, request_timeout_ms=500, **patient)
 
 
-def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = None) -> Ended:
+def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = None) -> Outcome:
     """A run whose coordinator is restarted when it has granted this init and not said so."""
 
     def fail_over() -> None:
@@ -48,7 +48,7 @@ def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = N
 
     with patience(), ThreadPoolExecutor() as pool:
         restarts = pool.submit(fail_over)
-        ended = run(small, crash)
+        ended = run_copy(small, crash)
         restarts.result()
     return ended
 

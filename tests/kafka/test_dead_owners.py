@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from support.copy import Copy, Job
-from support.forked import Forked
-from support.played import At
-from support.proxied import ProxiedKafka
+from support.doubles import At, WatchedClient
+from support.owners import Forked
+from support.pipeline_copy import Copy, Job
 from support.proxy import Do
-from support.scenes import ended
-from support.watched import Watched
+from support.scenes import ProxiedKafka, run_to_end
 
 from eos.observe import events
 
@@ -66,8 +64,8 @@ def test_it_does_nothing_to_the_newer_one(
     if not at:
         arrive()
     with Copy(copy, At(at, arrive)) as newer:
-        newer.wire = Watched(newer.wire, At(at, arrive).reached)
-        assert ended(newer) is None
+        newer.wire = WatchedClient(newer.wire, At(at, arrive).reached)
+        assert run_to_end(newer) is None
     assert rule.is_released
     assert not newer.told.of(events.AttemptFailed), "it was disturbed"
     proxied.check(copy)

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.copy import Copy, Job
-from support.forked import Forked
+from support import kafka_io
+from support.owners import Forked
+from support.pipeline_copy import Copy, Job
 from support.scenes import PARTITIONS, Scenes
 
 from eos.deadline import Deadline
@@ -29,9 +28,7 @@ class Upstream:
 
     def __init__(self, job: Job) -> None:
         self._is_spread = job.dedup_window > 0
-        self._producer = Producer(
-            {**outside.IN_ORDER, "bootstrap.servers": job.bootstrap, "log_level": 2}
-        )
+        self._producer = kafka_io.producer(job.bootstrap)
         self._topic = job.source
         self.sent: list[str] = []  # of each producer, those that are to come out
         self._epoch = self._next = 0
@@ -73,7 +70,7 @@ def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> J
 def came_out(job: Job) -> dict[str, list[str]]:
     """Of each producer: in its order, where it writes to one partition."""
     found: dict[str, list[str]] = {}
-    for row in outside.read(job.bootstrap, job.target):
+    for row in kafka_io.read(job.bootstrap, job.target):
         who, _, rest = (row.value or b"").decode().partition(":")
         assert who in {"app", f"app{row.partition}"}
         found.setdefault(who, []).append(rest)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support import outside
+from support import kafka_io
 
 pytestmark = pytest.mark.long
 
@@ -84,9 +84,9 @@ def test_a_topic_that_was_just_made_is_waited_for(broker, script, monkeypatch):
 
 def test_the_demo_loads_completes_and_checks(broker, script):
     bootstrap = broker.bootstrap
-    outside.create_topics(bootstrap, 4, SOURCE)
-    outside.create_topics(bootstrap, 1, LEDGER)
-    earlier = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap})
+    kafka_io.create_topics(bootstrap, 4, SOURCE)
+    kafka_io.create_topics(bootstrap, 1, LEDGER)
+    earlier = kafka_io.producer(bootstrap)
     # An earlier load that ended after seven records of one partition.
     of_one = (order for order in script.orders() if order.partition == 2)
     for _, order in zip(range(7), of_one, strict=False):
@@ -114,7 +114,7 @@ def test_the_demo_loads_completes_and_checks(broker, script):
         producer.produce(LEDGER, json.dumps(entry).encode())
         producer.flush(300)  # an abort would forget what has not left yet
         producer.commit_transaction(300) if commit else producer.abort_transaction(300)
-        outside.wait_closed(bootstrap, TARGET, LEDGER)
+        kafka_io.wait_closed(bootstrap, TARGET, LEDGER)
 
     transaction(values[:50_000], 1, commit=True)
     transaction(values[50_000:], 2, commit=False)

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.errors import raises
+from support.waiting import wait_until
 
 from eos import private_files
 from eos.errors import UnavailableError, UsageError
@@ -33,13 +34,6 @@ kafka.start()
 print(kafka.bootstrap, flush=True)
 time.sleep(900)
 """
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 300
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def pids(kafka: EmbeddedKafka) -> list[int]:
@@ -61,7 +55,9 @@ def other_user(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert process.stdout is not None
         yield process, process.stdout.readline().strip()
         process.kill()
-    until(lambda: not is_held(tmp_path / "node-1" / "lock"), "the cluster outlived its last user")
+    wait_until(
+        lambda: not is_held(tmp_path / "node-1" / "lock"), "the cluster outlived its last user"
+    )
 
 
 @pytest.fixture
@@ -121,14 +117,14 @@ def test_the_cluster_ends_with_a_user_that_is_killed(
     state = json.loads((tmp_path / "node-1" / "state.json").read_text())
     process, _ = other_user
     process.kill()
-    until(lambda: not any(map(runs, state.values())), f"orphans: {state}")
+    wait_until(lambda: not any(map(runs, state.values())), f"orphans: {state}")
 
 
 def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path) as kafka:
         found = kafka.nodes[0].pids()
         os.kill(found["minder_pid"], signal.SIGKILL)
-        until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
+        wait_until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
 
 
 def test_the_last_user_waits_also_where_a_minder_is_quicker(
@@ -145,7 +141,7 @@ def test_the_last_user_waits_also_where_a_minder_is_quicker(
         lock.close()
         # Or it has stopped its node already, and let go.
         users, node_1 = tmp_path / "users", kafka.nodes[0]
-        until(lambda: is_held(users) or not node_1.is_running, "the minder noticed nothing")
+        wait_until(lambda: is_held(users) or not node_1.is_running, "the minder noticed nothing")
 
     monkeypatch.setattr(FileLock, "close", overtaken)
     kafka.stop()

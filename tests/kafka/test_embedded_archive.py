@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from eos.local.cache import cache_root
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -31,10 +31,11 @@ def is_mapped(kafka: EmbeddedKafka, archive: Path) -> bool:
 
 
 def until_made(archives: Path) -> Path:
-    end = time.monotonic() + MAKE_S_MAX
-    while list(archives.glob("*.making")):
-        assert time.monotonic() < end, [path.read_text() for path in archives.glob("*.making/log")]
-        time.sleep(0.1)
+    wait_until(
+        lambda: not list(archives.glob("*.making")),
+        lambda: [path.read_text() for path in archives.glob("*.making/log")],
+        wait_s=MAKE_S_MAX,
+    )
     (made,) = archives.iterdir()
     return made
 

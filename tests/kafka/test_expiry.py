@@ -5,15 +5,15 @@ The ledger remembers, so the next micro-batch or the next start goes on.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from kafka.protocol.consumer.group import OffsetCommitRequest
-from support import outside
-from support.coordinator_view import transaction, wait_for
-from support.copy import Copy, Job
-from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka, run
+from support import kafka_io
+from support.brokers import transaction_state, wait_for_state
+from support.pipeline_copy import Copy, Job
+from support.scenes import NUMBERS_TOPIC, PARTITIONS, ProxiedKafka, proxied_kafka, run_copy
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError
@@ -58,13 +58,6 @@ def soon() -> Deadline:
     return Deadline.after_ms(WAIT_S_MAX * 1000)
 
 
-def until(is_met: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while not is_met():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
-
-
 def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) -> None:
     """The same offsets once more, to be kept for half a second, and waits until they are gone."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -77,7 +70,7 @@ def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) ->
         retention_time_ms=500,
         topics=[
             topic(
-                name=SOURCE,
+                name=NUMBERS_TOPIC,
                 partitions=[
                     partition(partition_index=number, committed_offset=offset)
                     for number, offset in offsets.items()
@@ -89,16 +82,16 @@ def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) ->
         lambda: wire._cluster.coordinator(Kind.GROUP, group, soon()), lambda: request, soon()
     )
     assert {one.error_code for topic in response.topics for one in topic.partitions} == {0}
-    named = [TopicPartition(SOURCE, number) for number in offsets]
-    until(lambda: not wire.committed_offsets(group, soon(), named))
+    named = [TopicPartition(NUMBERS_TOPIC, number) for number in offsets]
+    wait_until(lambda: not wire.committed_offsets(group, soon(), named))
 
 
 def test_an_expired_transactional_id_is_taken_anew(proxied, small, looking):
-    assert run(small, micro_batches=1).error is None
-    before = transaction(looking, small.name)
-    wait_for(looking, small.name, "")
-    assert run(small).error is None
-    assert transaction(looking, small.name).producer_id != before.producer_id
+    assert run_copy(small, micro_batches=1).error is None
+    before = transaction_state(looking, small.name)
+    wait_for_state(looking, small.name, "")
+    assert run_copy(small).error is None
+    assert transaction_state(looking, small.name).producer_id != before.producer_id
     proxied.check(small)
 
 
@@ -108,11 +101,11 @@ def test_an_id_that_expired_under_a_process_ends_it_and_the_next_goes_on(proxied
     with Copy(small) as copy:
         copy.start()
         copy.step()
-        wait_for(looking, small.name, "")
+        wait_for_state(looking, small.name, "")
         with pytest.raises(AttemptFailedError, match="expired"):
             copy.step()
         assert "expired while it was idle" in copy.told.of(events.Warned)[-1].message
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 
@@ -120,7 +113,7 @@ def test_an_older_copy_whose_id_expired_does_not_come_back(proxied, small, looki
     with Copy(small) as older, Copy(small) as newer:
         older.start()
         older.step()
-        wait_for(looking, small.name, "")
+        wait_for_state(looking, small.name, "")
         newer.start()
         with pytest.raises(FencedError):
             older.step()
@@ -136,7 +129,7 @@ def test_an_expired_producer_id_is_used_again(proxied, small, looking):
         copy.step()
         written = [TopicPartition(small.target, number) for number in range(PARTITIONS)]
         written.append(TopicPartition(small.ledger, 0))
-        until(lambda: not any(looking.describe_producers(written, soon()).values()))
+        wait_until(lambda: not any(looking.describe_producers(written, soon()).values()))
         copy.drain()
         assert not copy.told.of(events.AttemptFailed)
         copy.stop()
@@ -154,17 +147,17 @@ def test_expired_group_offsets_are_told_and_put_back_by_the_next_commit(
         copy.step()
         told = [event.message for event in copy.told.of(events.Warned)]
         assert len(told) == 1
-        assert all(f"{SOURCE}-{number} is at nothing" in told[0] for number in gone)
-        offsets = outside.group_offsets(proxied.bootstrap, small.name, SOURCE)
+        assert all(f"{NUMBERS_TOPIC}-{number} is at nothing" in told[0] for number in gone)
+        offsets = kafka_io.group_offsets(proxied.bootstrap, small.name, NUMBERS_TOPIC)
         assert offsets == proxied.ends
         copy.stop()
     proxied.check(small)
 
 
 def test_expired_group_offsets_do_not_move_a_start(proxied, small, looking):
-    assert run(small, micro_batches=1).error is None
+    assert run_copy(small, micro_batches=1).error is None
     expire_offsets(looking, small.name, dict.fromkeys(range(PARTITIONS), RECORDS))
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 

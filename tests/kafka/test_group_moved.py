@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import outside
-from support.copy import Copy, Job
-from support.played import At
-from support.proxied import SOURCE, ProxiedKafka, run
+from support import kafka_io
+from support.doubles import At
+from support.pipeline_copy import Copy, Job
+from support.scenes import NUMBERS_TOPIC, ProxiedKafka, run_copy
 
 from eos.errors import PromiseBrokenError
 from eos.observe import events
@@ -34,7 +34,7 @@ def admin(proxied: ProxiedKafka) -> AdminClient:
 
 
 def group_now(proxied: ProxiedKafka, job: Job) -> dict[int, int]:
-    return outside.group_offsets(proxied.bootstrap, job.name, SOURCE)
+    return kafka_io.group_offsets(proxied.bootstrap, job.name, NUMBERS_TOPIC)
 
 
 def told(copy: Copy) -> list[str]:
@@ -46,7 +46,7 @@ def delete(admin: AdminClient, group: str) -> None:
 
 
 def reset(admin: AdminClient, group: str, offset: int) -> None:
-    to = ConsumerGroupTopicPartitions(group, [TopicPartition(SOURCE, 0, offset)])
+    to = ConsumerGroupTopicPartitions(group, [TopicPartition(NUMBERS_TOPIC, 0, offset)])
     admin.alter_consumer_group_offsets([to])[group].result(180)
 
 
@@ -59,7 +59,7 @@ def a_member(bootstrap: str, group: str, protocol: str) -> Iterator[Consumer]:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": "false",
     }
-    with outside.consuming(bootstrap, group, SOURCE, **settings) as consumer:
+    with kafka_io.consuming(bootstrap, group, NUMBERS_TOPIC, **settings) as consumer:
         yield consumer
 
 
@@ -91,7 +91,7 @@ def test_a_group_that_is_reset_while_the_transaction_is_open(proxied, small, adm
         moved = offset if is_pending else RECORDS
         assert group_now(proxied, small) == {0: moved, 1: RECORDS}
         copy.drain()
-        assert [f"{SOURCE}-0 is at {offset}" in message for message in told(copy)] == (
+        assert [f"{NUMBERS_TOPIC}-0 is at {offset}" in message for message in told(copy)] == (
             [True] * is_pending
         )
         copy.stop()
@@ -99,21 +99,21 @@ def test_a_group_that_is_reset_while_the_transaction_is_open(proxied, small, adm
 
 
 def test_a_group_that_was_moved_back_does_not_move_a_start(proxied, small, admin):
-    assert run(small, micro_batches=1).error is None
+    assert run_copy(small, micro_batches=1).error is None
     reset(admin, small.name, 3)
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 
 def test_a_group_that_was_moved_on_stops_a_start_which_names_it(proxied, small, admin):
-    assert run(small, micro_batches=1).error is None
+    assert run_copy(small, micro_batches=1).error is None
     reset(admin, small.name, RECORDS + 3)
-    stopped = run(small).error
+    stopped = run_copy(small).error
     assert isinstance(stopped, PromiseBrokenError)
-    assert f"{SOURCE}-0 is at {RECORDS + 3}, the ledger at {RECORDS}" in stopped.message
+    assert f"{NUMBERS_TOPIC}-0 is at {RECORDS + 3}, the ledger at {RECORDS}" in stopped.message
     assert f"eos recover {small.name}" in stopped.hint
     reset(admin, small.name, RECORDS)
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 
@@ -125,23 +125,23 @@ def test_a_member_that_joins_under_a_run_takes_nothing_from_it(proxied, small, p
         copy.start()
         copy.step()
         with a_member(proxied.bootstrap, small.name, protocol) as member:
-            member.commit(offsets=[TopicPartition(SOURCE, 0, 3)], asynchronous=False)
+            member.commit(offsets=[TopicPartition(NUMBERS_TOPIC, 0, 3)], asynchronous=False)
             copy.drain()
             assert copy.committed == [0, 1]
-            assert [f"{SOURCE}-0 is at 3" in message for message in told(copy)] == [True]
+            assert [f"{NUMBERS_TOPIC}-0 is at 3" in message for message in told(copy)] == [True]
         copy.stop()
     proxied.check(small)
 
 
 @BOTH
 def test_a_member_stops_a_start_which_names_the_group_and_the_way_out(proxied, small, protocol):
-    assert run(small, micro_batches=1).error is None
+    assert run_copy(small, micro_batches=1).error is None
     with a_member(proxied.bootstrap, small.name, protocol):
-        stopped = run(small).error
+        stopped = run_copy(small).error
         assert isinstance(stopped, PromiseBrokenError)  # exit 4
         assert repr(small.name) in stopped.message
         assert f"--describe --members --group {small.name}" in stopped.hint
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support import outside
-from support.copy import Copy, Job
-from support.played import At
-from support.proxied import ProxiedKafka, run
+from support import kafka_io
+from support.doubles import At
+from support.pipeline_copy import Copy, Job
 from support.proxy import Do, Rule
+from support.scenes import ProxiedKafka, run_copy
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, Recovery
@@ -25,7 +25,7 @@ def small(job: Callable[..., Job]) -> Job:
 
 def written(proxied: ProxiedKafka, job: Job) -> int:
     """All that lies in the target, whatever became of it."""
-    return len(outside.read(proxied.bootstrap, job.target, "read_uncommitted"))
+    return len(kafka_io.read(proxied.bootstrap, job.target, "read_uncommitted"))
 
 
 def test_of_a_writer_that_gave_up_it_is_refused(proxied, job):
@@ -39,7 +39,7 @@ def test_of_a_writer_that_gave_up_it_is_refused(proxied, job):
         proxied.proxy.rule("Produce", Do.DROP_REQUEST, client=writer, nth=2, times=10_000)
         held.append(proxied.proxy.rule("WriteTxnMarkers", Do.NOTHING))
 
-    ended = run(small, At("begin:after", cut_off, nth=2))
+    ended = run_copy(small, At("begin:after", cut_off, nth=2))
     produce, marker = held
     assert ended.error is not None
     assert ended.error.recovery is Recovery.RESTART
@@ -50,7 +50,7 @@ def test_of_a_writer_that_gave_up_it_is_refused(proxied, job):
     produce.wait_answered()
     assert written(proxied, small) == before
     proxied.proxy.clear_rules()
-    assert run(small).committed == [1]
+    assert run_copy(small).committed == [1]
     proxied.check(small)
 
 
@@ -69,7 +69,7 @@ def test_what_was_committed_is_not_written_twice(proxied, small, moment):
         markers.release()
 
     point = "ledger_record:after" if "next" in moment else "end_txn_answered:after"
-    ended = run(small, At(point, haunt, nth=2 if "next" in moment else 1))
+    ended = run_copy(small, At(point, haunt, nth=2 if "next" in moment else 1))
     assert ghosts
     assert ended.error is None
     proxied.check(small)

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from support import outside
+from support import kafka_io
 from support.errors import raises
 
 from eos.deadline import Deadline
@@ -255,7 +255,7 @@ def test_a_ledger_that_is_deleted_while_the_pipeline_runs_is_named_with_a_remedy
     ledger, owner, broker
 ):
     commit(owner, ledger, lambda identity: ledger.record("start", START, identity=identity))
-    outside.delete_topics(broker.bootstrap, ledger.partition.topic)
+    kafka_io.delete_topics(broker.bootstrap, ledger.partition.topic)
     identity = owner.begin(soon())
     record = ledger.record("refresh", START, identity=identity)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.copy import Copy
 from support.errors import raises
-from support.scenes import Scene, Scenes, ended
+from support.pipeline_copy import Copy
+from support.scenes import Scene, Scenes, run_to_end
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery
@@ -70,12 +70,12 @@ def stood_still(scenes: Scenes, *, has_group: bool, times: int = 10_000) -> tupl
     """A pipeline that ran twice, and the wire of who saw the first time only."""
     scene = scenes.new(RECORDS)
     with Copy(scene.job) as first:
-        assert ended(first) is None
+        assert run_to_end(first) is None
         group = first.wire.committed_offsets(scene.job.name, Deadline.after_ms(300_000))
     stale = Stale(scene.job.wire(), TopicPartition(scene.job.ledger, 0), group, has_group, times)
     scene.feed(RECORDS)
     with Copy(scene.job) as second:
-        assert ended(second) is None
+        assert run_to_end(second) is None
         assert second.committed == [1]
     scene.feed(RECORDS)
     return scene, stale
@@ -85,7 +85,7 @@ def start(scene: Scene, stale: Stale) -> EosError | None:
     with Copy(scene.job) as copy:
         copy.wire.close()
         copy.wire = stale
-        return ended(copy)
+        return run_to_end(copy)
 
 
 @pytest.mark.parametrize("has_group", [False, True])
@@ -100,7 +100,7 @@ def test_a_start_that_reads_a_past_end_writes_nothing(scenes: Scenes, has_group:
     assert error.fields["offset"] == stale.end
     assert scene.ledger() == before
     with Copy(scene.job) as third:
-        assert ended(third) is None
+        assert run_to_end(third) is None
         assert third.committed == [2]
     scene.check()
 
@@ -142,5 +142,5 @@ def test_a_ledger_that_lost_what_it_acknowledged_stops_the_pipeline(
         with raises("ledger_cut", PromiseBrokenError):
             ledger.read_last(Deadline.after_ms(4_000))
     with Copy(scene.job) as another:
-        assert ended(another) is None
+        assert run_to_end(another) is None
     scene.check()

@@ -12,11 +12,10 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
-from support.copy import Copy, Job
-from support.played import At, Hurried
-from support.proxied import Ended, ProxiedKafka, run
+from support.doubles import At, Hurried
+from support.pipeline_copy import Copy, Job
 from support.proxy import Do, Rule
-from support.scenes import SideBySide
+from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 
 from eos.errors import Recovery
 from eos.ledger import group_offsets
@@ -89,10 +88,10 @@ def comes_through_once(kafka: ProxiedKafka, case: str) -> None:
     api, nth, ghost_in, client, processes_before = REQUESTS[request]
     small = kafka.job("lost-answers", records=RECORDS, request_timeout_ms=300)
     for _ in range(processes_before):
-        assert run(small, micro_batches=1).error is None
+        assert run_copy(small, micro_batches=1).error is None
         ghost_in -= 1  # it belongs to the second process
     rule = kafka.proxy.rule(api, {**FAULTS, **WORSE}[fault], client=small.name + client, nth=nth)
-    ended = run(small, At("ledger_record:after", lambda: haunt(rule), nth=ghost_in))
+    ended = run_copy(small, At("ledger_record:after", lambda: haunt(rule), nth=ghost_in))
     assert rule.struck
     assert ended.error is None
     assert ended.committed == [0, 1][processes_before:]
@@ -129,9 +128,9 @@ def test_what_brokers_ask_one_another_is_asked_again(
 ) -> None:
     """A leader adds its partition to the transaction, a coordinator has the markers written."""
     rule = proxied.proxy.rule(api, do, nth=3)  # the second micro-batch's, or before
-    ended = run(small)
+    ended = run_copy(small)
     assert rule.struck
-    assert ended == Ended([0, 1], [], None)
+    assert ended == Outcome([0, 1], [], None)
     proxied.check(small)
 
 
@@ -152,9 +151,9 @@ def test_markers_that_are_late_are_waited_for(
 
     with ThreadPoolExecutor() as pool:
         network = pool.submit(let_go)
-        ended = run(small)
+        ended = run_copy(small)
         network.result()
-    assert ended == Ended([0, 1], [], None)
+    assert ended == Outcome([0, 1], [], None)
     proxied.check(small)
 
 
@@ -164,7 +163,7 @@ def test_a_takeover_by_our_own_ghost_costs_an_attempt_and_no_more(
     """A blank init that comes again between two transactions. The timeout that it asks for is
     ours, which tells it from another copy's."""
     rule = proxied.proxy.rule("InitProducerId", Do.NOTHING, client=small.name)
-    ended = run(small, At("begin:before", rule.repeat, nth=2))
+    ended = run_copy(small, At("begin:before", rule.repeat, nth=2))
     assert ended.error is None
     assert ended.committed == [0, 1]
     assert len(ended.failed) == 1
@@ -207,7 +206,7 @@ def test_what_ends_in_doubt_is_settled_by_the_next_start(
     plan = hurried(and_after=True)
     for api, kind, nth in (("EndTxn", do, 3), ("InitProducerId", Do.DROP_REQUEST, 2)):
         proxied.proxy.rule(api, kind, client=small.name, nth=nth, times=10_000)
-    ended = run(small, plan)
+    ended = run_copy(small, plan)
     assert ended.error is not None
     assert ended.error.recovery is Recovery.RESTART
     assert ended.committed == [0]

@@ -15,12 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import outside
-from support.copy import Copy, Job
-from support.flow import PATIENCE_S
-from support.forked import Forked
-from support.played import At
-from support.scenes import Scene, Scenes, ended
+from support import kafka_io
+from support.doubles import At
+from support.owners import Forked
+from support.pipeline_copy import Copy, Job
+from support.scenes import PATIENCE_S, Scene, Scenes, run_to_end
 
 from eos.checkpoint.files import LocalFiles
 from eos.deadline import Deadline
@@ -66,7 +65,7 @@ def test_the_healthy_one_does_not_notice_a_copy_by_mistake(scenes, mistake):
         owned = healthy.coordinator.identity
         for _ in range(2):
             with Copy(mistaken(scene.job)) as copy:
-                error = ended(copy)
+                error = run_to_end(copy)
             assert type(error) is kind
             assert error.code == case
             assert "--take-over" in error.hint
@@ -98,7 +97,7 @@ def test_a_clean_end_that_is_on_its_way_is_waited_for(scenes, monkeypatch):
 
     def run_elsewhere() -> None:
         with Copy(elsewhere(scene.job)) as copy:
-            told.append(ended(copy))
+            told.append(run_to_end(copy))
 
     there = threading.Thread(target=run_elsewhere)
 
@@ -121,7 +120,7 @@ def test_the_one_that_holds_the_lock_is_named(scenes):
     with Forked(scene.job, "--go-on") as healthy:
         healthy.wait_told("committed")
         with Copy(scene.job) as copy:
-            error = ended(copy)
+            error = run_to_end(copy)
     assert error is not None
     assert f"as process {healthy.pid}" in error.message
 
@@ -137,10 +136,10 @@ def test_after_a_clean_end_or_a_crash_on_this_machine_nobody_is_asked_for_force(
             first.kill()
         else:
             assert first.wait() == 0
-            outside.wait_closed(scene.job.bootstrap, scene.job.ledger)  # its clean end is seen
+            kafka_io.wait_closed(scene.job.bootstrap, scene.job.ledger)  # its clean end is seen
     scene.feed(MORE)
     with Copy(mistaken(scene.job)) as second:
-        assert ended(second) is None
+        assert run_to_end(second) is None
     scene.check()
 
 
@@ -150,10 +149,10 @@ def test_after_a_crash_elsewhere_force_is_needed_and_enough(scenes):
         first.wait_told("committed")
     scene.feed(MORE)
     with Copy(elsewhere(scene.job)) as unasked, Copy(elsewhere(scene.job)) as forced:
-        refused = ended(unasked)
+        refused = run_to_end(unasked)
         assert isinstance(refused, PromiseBrokenError)
         assert f"process {first.pid}" in refused.message
-        assert ended(forced, take_over=True) is None
+        assert run_to_end(forced, take_over=True) is None
     scene.check()
 
 
@@ -193,7 +192,7 @@ def test_a_second_replica_of_one_image_does_not_disturb_the_first(scenes):
         as_on_another_machine(scene.job)
         for _ in range(2):
             with Copy(scene.job) as replica:
-                error = ended(replica)
+                error = run_to_end(replica)
             assert isinstance(error, PromiseBrokenError)
             assert error.code == "another_deployment"
         scene.feed(MORE)
@@ -201,9 +200,9 @@ def test_a_second_replica_of_one_image_does_not_disturb_the_first(scenes):
         healthy.stop()
         assert healthy.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
         assert not healthy.told.of(events.Warned)
-    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+    kafka_io.wait_closed(scene.job.bootstrap, scene.job.ledger)
     with Copy(scene.job) as after_its_clean_end:
-        assert ended(after_its_clean_end) is None
+        assert run_to_end(after_its_clean_end) is None
     scene.check()
 
 
@@ -214,7 +213,7 @@ def test_after_a_crash_the_id_of_the_state_root_is_known_again(scenes):
         first.kill()
     scene.feed(MORE)
     with Copy(scene.job) as second:
-        assert ended(second) is None
+        assert run_to_end(second) is None
     owners = {record["owner"]["deployment"] for record in scene.ledger()}
     assert owners == {(Path(scene.job.root) / "deployment").read_text().strip()}
     scene.check()
@@ -230,14 +229,14 @@ def test_a_replaced_disk_needs_force_and_an_explicit_deployment_needs_none(scene
         scene.feed(MORE)
         shutil.rmtree(scene.job.root)
         with Copy(scene.job) as second, Copy(scene.job) as forced:
-            error = ended(second)
+            error = run_to_end(second)
             if deployment:
                 assert error is None
             else:
                 assert isinstance(error, PromiseBrokenError)
                 assert "was its disk replaced?" in error.hint
                 second.lock.close()
-                assert ended(forced, take_over=True) is None
+                assert run_to_end(forced, take_over=True) is None
         scene.check()
 
 
@@ -259,7 +258,7 @@ def test_a_record_of_an_older_release_is_ours_on_its_own_host_only(scenes, monke
             as_on_another_machine(scene.job)
             monkeypatch.setattr("socket.gethostname", lambda: "another")
             with Copy(scene.job) as newer:
-                error = ended(newer)
+                error = run_to_end(newer)
             assert error is not None
             assert error.code == "another_deployment"
             monkeypatch.undo()
@@ -269,7 +268,7 @@ def test_a_record_of_an_older_release_is_ours_on_its_own_host_only(scenes, monke
     if not is_running:
         scene.feed(MORE)
         with Copy(scene.job) as newer:
-            assert ended(newer) is None, "an upgrade needs no force"
+            assert run_to_end(newer) is None, "an upgrade needs no force"
     scene.check()
 
 

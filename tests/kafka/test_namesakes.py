@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from support import outside
-from support.copy import Copy, Job
-from support.scenes import Scene, Scenes, ended
+from support import kafka_io
+from support.pipeline_copy import Copy, Job
+from support.scenes import Scene, Scenes, run_to_end
 
 from eos.errors import EosError, PromiseBrokenError
 from eos.kafka.client import KafkaClient
@@ -50,7 +50,7 @@ def pair(scenes: Scenes) -> tuple[Scene, Named]:
 
 def refused(job: Job, *, take_over: bool = False) -> EosError:
     with Copy(job) as copy:
-        error = ended(copy, take_over=take_over)
+        error = run_to_end(copy, take_over=take_over)
     assert isinstance(error, PromiseBrokenError)
     return error
 
@@ -70,7 +70,7 @@ def test_the_second_of_a_name_does_not_disturb_the_first(scenes, take_over):
         first.drain()
         first.stop()
         assert first.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
-    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+    kafka_io.wait_closed(scene.job.bootstrap, scene.job.ledger)
     assert refused(second).code == "names_shared", "it will start again"
     scene.check()
 
@@ -104,23 +104,23 @@ def test_two_that_have_both_run_before_take_turns(scenes, monkeypatch):
     """With names and histories of a release that did not look."""
     scene, second = pair(scenes)
     second = replace(second, source=f"{second.source}.2", target=f"{second.target}.2")
-    outside.create_topics(second.bootstrap, 1, second.source, second.target)
+    kafka_io.create_topics(second.bootstrap, 1, second.source, second.target)
     with Copy(scene.job) as first:
-        assert ended(first) is None
+        assert run_to_end(first) is None
     monkeypatch.setattr("eos.startup.acquire.require_own_names", lambda *_a, **_k: None)
     monkeypatch.setattr("eos.startup.acquire.require_unused_group", lambda *_a: None)
     with Copy(second) as other:
-        assert ended(other) is None
+        assert run_to_end(other) is None
     monkeypatch.undo()
-    outside.wait_closed(second.bootstrap, second.ledger)
+    kafka_io.wait_closed(second.bootstrap, second.ledger)
     scene.feed(RECORDS)
     with Copy(scene.job) as first:
-        assert ended(first) is None
-    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+        assert run_to_end(first) is None
+    kafka_io.wait_closed(scene.job.bootstrap, scene.job.ledger)
     with Copy(second) as other:
         other.start()  # and dies
     scene.feed(RECORDS)
     assert refused(scene.job).code == "names_shared"
     with Copy(scene.job) as first:
-        assert ended(first, take_over=True) is None
+        assert run_to_end(first, take_over=True) is None
     scene.check()

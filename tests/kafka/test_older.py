@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.copy import Copy
-from support.forked import Forked
-from support.played import At
-from support.scenes import Scenes, ended
+from support.doubles import At
+from support.owners import Forked
+from support.pipeline_copy import Copy
+from support.scenes import Scenes, run_to_end
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS
@@ -35,7 +35,7 @@ def died(scenes: Scenes, point: str) -> None:
     with Forked(scene.job, EOS_CRASH_AT=f"{point}:python") as dead:
         assert dead.wait() < 0
     with Copy(scene.job) as newer:
-        assert ended(newer) is None
+        assert run_to_end(newer) is None
     scene.check()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from support.played import Told
-from support.proxied import ProxiedKafka
+from support.doubles import EventLog
 from support.proxy import ANY, Do
+from support.scenes import ProxiedKafka
+from support.waiting import wait_until
 
 from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
@@ -16,17 +16,16 @@ from eos.observe import events
 from eos.run import broker_outage as module
 from eos.run.broker_outage import BrokerWatch
 
-WAIT_S_MAX = 300
 CLIENT = "watched"
 ALWAYS = 1_000_000
 
 
 @pytest.fixture
-def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventLog]:
     monkeypatch.setattr(module, "_TICK_S", 0.05)
     monkeypatch.setattr(module, "_QUIET_S", 0.2)
     monkeypatch.setattr(module, "_SILENT_S", 0.5)
-    told, wire = Told(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
+    told, wire = EventLog(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
     watch = BrokerWatch(wire, told.emit)
     watch.start()
     yield told
@@ -34,22 +33,15 @@ def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     wire.close()
 
 
-def until(what: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while not what():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("do", [Do.DROP_REQUEST, Do.CLOSE_BEFORE, Do.DROP_ANSWER])
 def test_a_broker_that_answers_nothing_is_reported_and_so_is_its_return(
-    proxied: ProxiedKafka, watched: Told, do: Do
+    proxied: ProxiedKafka, watched: EventLog, do: Do
 ) -> None:
     rule = proxied.proxy.rule(ANY, do, client=CLIENT, times=ALWAYS)
-    until(lambda: watched.of(events.BrokersSilent))
+    wait_until(lambda: watched.of(events.BrokersSilent))
     assert rule.struck
     proxied.proxy.clear_rules()
-    until(lambda: watched.of(events.BrokersAnswer))
+    wait_until(lambda: watched.of(events.BrokersAnswer))
     silent, back = watched.of(events.BrokersSilent)[-1], watched.of(events.BrokersAnswer)[-1]
     assert f"no broker of {proxied.bootstrap} answers" in silent.reason
     assert back.silent_s >= silent.silent_s >= module._SILENT_S

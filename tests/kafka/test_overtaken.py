@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from support.copy import Copy
-from support.scenes import AT_A_TIME, Scene, Scenes, ended
-from support.watched import Watched
+from support.doubles import WatchedClient
+from support.pipeline_copy import Copy
+from support.scenes import AT_A_TIME, Scene, Scenes, run_to_end
 
 from eos.errors import EosError, FencedError
 
@@ -26,7 +26,7 @@ def begun(scenes: Scenes, *, has_history: bool) -> Scene:
     scene = scenes.new(RECORDS)
     if has_history:
         with Copy(scene.job) as before:
-            assert ended(before) is None
+            assert run_to_end(before) is None
         scene.feed(RECORDS)
     return scene
 
@@ -40,7 +40,7 @@ def start(scene: Scene, before: Callable[[str], None]) -> EosError | None:
             before(request)
 
     with Copy(scene.job) as copy:
-        copy.wire = Watched(copy.wire, look)
+        copy.wire = WatchedClient(copy.wire, look)
         try:
             copy.start()
             is_starting = False
@@ -61,7 +61,7 @@ def overtaken(scenes: Scenes, number: int, *, has_history: bool) -> bool:
         asked.append(request)
         if len(asked) == number + 1:
             with Copy(scene.job) as newer:
-                assert ended(newer) is None
+                assert run_to_end(newer) is None
 
     error = start(scene, overtake)
     if len(asked) <= number:

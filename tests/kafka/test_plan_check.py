@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from support import outside
-from support.recovered import Pipeline
+from support import kafka_io
+from support.recovery import Pipeline
 
 from eos.cli.plan import _cluster
 from eos.inspect.check import Check
@@ -38,8 +38,8 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
     assert "create: {partitions: N}" in absent.remedy
     assert stop.what == "start"
 
-    outside.create_topics(pipeline.bootstrap, 1, target)
-    outside.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
+    kafka_io.create_topics(pipeline.bootstrap, 1, target)
+    kafka_io.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
     (starved,) = found(pipeline)
     assert starved.message.endswith(
         "1 replica, 1 in sync, min.insync.replicas=2: nothing can be written"

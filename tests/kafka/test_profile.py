@@ -20,12 +20,13 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from support.copy import Copy
+from support.doubles import At
 from support.errors import raises
-from support.played import At
-from support.scenes import Scenes, ended
+from support.pipeline_copy import Copy
+from support.scenes import Scenes, run_to_end
+from support.waiting import wait_until
 
-from eos.deadline import Backoff, Deadline
+from eos.deadline import Deadline
 from eos.errors import UnsupportedBrokerError
 from eos.kafka.api import TransactionProfile
 from eos.kafka.client import KafkaClient
@@ -59,13 +60,6 @@ def agrees(wires: Callable[..., KafkaClient], own_broker: EmbeddedKafka) -> AGRE
     return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(120_000))
 
 
-def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline, backoff = Deadline.after_ms(120_000), Backoff()
-    while not is_so():
-        assert not deadline.has_passed, what
-        backoff.sleep(deadline)
-
-
 def refusal(agrees: AGREES) -> UnsupportedBrokerError | None:
     try:
         agrees()
@@ -96,7 +90,7 @@ def off(admin: AdminClient, agrees: AGREES) -> Iterator[None]:
     set_config(admin, "false")
     yield
     set_config(admin, "true")
-    until(lambda: refusal(agrees) is None, "still refused")
+    wait_until(lambda: refusal(agrees) is None, "still refused")
 
 
 def acl(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
@@ -130,17 +124,17 @@ def unreadable(admin: AdminClient, agrees: AGREES) -> Iterator[None]:
         AclPermissionType.ANY,
     )
     admin.delete_acls([every])[every].result(180)
-    until(lambda: refusal(agrees) is None, "still refused")
+    wait_until(lambda: refusal(agrees) is None, "still refused")
 
 
 def test_brokers_that_verify_get_tv1(agrees: AGREES) -> None:
-    until(lambda: refusal(agrees) is None, "still refused")
+    wait_until(lambda: refusal(agrees) is None, "still refused")
     assert agrees() is TransactionProfile.TV1
 
 
 @pytest.mark.usefixtures("off")
 def test_a_broker_that_does_not_verify_is_refused_with_the_way_out(agrees: AGREES) -> None:
-    until(refuses(agrees, f"{VERIFICATION} is false on broker 1"), "not refused")
+    wait_until(refuses(agrees, f"{VERIFICATION} is false on broker 1"), "not refused")
     error = refusal(agrees)
     assert error is not None
     assert f"--add-config {VERIFICATION}=true" in error.hint
@@ -150,7 +144,7 @@ def test_a_broker_that_does_not_verify_is_refused_with_the_way_out(agrees: AGREE
 @pytest.mark.usefixtures("unreadable")
 def test_a_setting_that_may_not_be_read_is_not_taken_for_granted(agrees: AGREES) -> None:
     told = "Kafka answered CLUSTER_AUTHORIZATION_FAILED (31) to DescribeConfigs for broker 1"
-    until(refuses(agrees, told), "not refused")
+    wait_until(refuses(agrees, told), "not refused")
     error = refusal(agrees)
     assert error is not None
     assert "DESCRIBE_CONFIGS on Cluster" in error.hint
@@ -184,7 +178,7 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
     """Changed in the middle of a transaction, once up and once down."""
 
     def finds(profile: TransactionProfile) -> None:
-        until(lambda: agrees() is profile, "the change was not heard of")
+        wait_until(lambda: agrees() is profile, "the change was not heard of")
 
     scene = Scenes(own_broker, tmp_path, "profile").new(
         20, profile="TV1", transaction_timeout_ms=600_000
@@ -206,5 +200,5 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
         scene = replace(scene, job=replace(scene.job, profile=now), fed=scene.fed)
         scene.feed(20)
     with Copy(scene.job) as last:
-        assert ended(last) is None
+        assert run_to_end(last) is None
     scene.check()

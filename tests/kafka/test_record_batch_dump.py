@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from kafka.record import MemoryRecords
-from support import outside
+from support import kafka_io
 
 from eos.deadline import Deadline
 from eos.encode.partitioner import by_key
@@ -225,9 +225,7 @@ def test_ten_thousand_keys_go_where_librdkafka_sends_them(
 
         return on_delivery
 
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"}
-    )
+    producer = kafka_io.producer(broker.bootstrap, {"partitioner": "murmur2_random"})
     for number, key in enumerate(keys):
         producer.produce(name, key=key, value=b"", on_delivery=delivered(number))
     assert producer.flush(300) == 0

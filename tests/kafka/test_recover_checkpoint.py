@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.recovered import Folder, Pipeline, flat
+from support.recovery import CheckpointFolder, Pipeline
 
 from eos.checkpoint.files import LocalFiles
+from eos.ledger.record import flat
 from eos.startup import topic_lookup
 
 
@@ -87,7 +88,7 @@ def test_without_any_commit_it_is_where_the_first_one_begins(lost: Pipeline) -> 
 def test_a_pipeline_moves_here_from_plain_spark(pipeline: Pipeline, tmp_path: Path) -> None:
     """What plain Spark may have written in part is written a second time, and it is said."""
     pipeline.fill(9)
-    spark = Folder(tmp_path / "plain" / "checkpoint")
+    spark = CheckpointFolder(tmp_path / "plain" / "checkpoint")
     spark.begin(flat({pipeline.source: {"0": 0, "1": 0}}))
     (spark.path / "state" / "0").mkdir(parents=True)
     for number, end in enumerate((4, 7, 9)):

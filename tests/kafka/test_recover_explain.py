@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.recovered import Pipeline, flat, soon
+from support.recovery import Pipeline, soon
 
 from eos.errors import EosError
 from eos.inspect import snapshot
 from eos.kafka.api import CommittedOffset
-from eos.ledger.record import stamped
+from eos.ledger.record import flat, stamped
 from eos.startup import topic_lookup
 
 

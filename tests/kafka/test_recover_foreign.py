@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support import outside
-from support.recovered import WAIT_S, Pipeline, soon
+from support import kafka_io
+from support.recovery import WAIT_S, Pipeline, soon
 from support.verbs import status
 
 from eos.audit.projection import Projection
@@ -19,7 +19,7 @@ from eos.ledger.record import LedgerRecord
 
 
 def values(pipeline: Pipeline) -> list[bytes]:
-    return [each.value for each in outside.read(pipeline.bootstrap, ledger(pipeline))]
+    return [each.value for each in kafka_io.read(pipeline.bootstrap, ledger(pipeline))]
 
 
 def ledger(pipeline: Pipeline) -> str:
@@ -32,7 +32,7 @@ def plain(pipeline: Pipeline, *bodies: bytes) -> int:
     for body in bodies:
         producer.produce(ledger(pipeline), body, partition=0)
         assert producer.flush(WAIT_S) == 0
-    return outside.ends(pipeline.bootstrap, ledger(pipeline))[0] - 1
+    return kafka_io.ends(pipeline.bootstrap, ledger(pipeline))[0] - 1
 
 
 def forged(pipeline: Pipeline, **fields: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.recovered import Pipeline
+from support.recovery import Pipeline
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from support.recovered import Pipeline
+from support.recovery import Pipeline
 
 from eos.startup import topic_lookup
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
-from support.recovered import Pipeline, flat
+from support.recovery import Pipeline
 
 from eos.errors import PromiseBrokenError
+from eos.ledger.record import flat
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.startup import topic_lookup
 from eos.startup.source_state import LiveSource

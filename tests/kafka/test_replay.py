@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import letters, outside
+from support import kafka_io
+from support.doubles import At
 from support.errors import raises
-from support.letters import Record
-from support.played import At
+from support.kafka_io import Record
 from support.project import Project
 from support.verbs import replay
 
@@ -47,8 +47,8 @@ def project(tmp_path: Path, broker: EmbeddedKafka) -> Project:
     """With a source, and dead letters 0 to 29 of it: number n had offset n."""
     made = Project.made(tmp_path, broker)
     made.declare(1, 1, PIPELINE)
-    outside.create_topics(broker.bootstrap, PARTITIONS, made.source, dlq(made))
-    letters.write(broker.bootstrap, dlq(made), map(made_dead(made), range(30)))
+    kafka_io.create_topics(broker.bootstrap, PARTITIONS, made.source, dlq(made))
+    kafka_io.write_records(broker.bootstrap, dlq(made), map(made_dead(made), range(30)))
     return made
 
 
@@ -98,7 +98,7 @@ def spoken(project: Project) -> list[str]:
 
 
 def back(project: Project) -> list[Record]:
-    return letters.read(project.broker.bootstrap, project.source)
+    return kafka_io.read_records(project.broker.bootstrap, project.source)
 
 
 def in_order(numbers: Any) -> list[Record]:
@@ -124,14 +124,14 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
     every = back(project)
     assert len(every) == 30
     assert sorted(every, key=str) == sorted(map(original, range(30)), key=str)
-    assert outside.group_offsets(
+    assert kafka_io.group_offsets(
         project.broker.bootstrap, f"eos.{project.name}.replay.paid", dlq(project)
     ) == dict.fromkeys(range(PARTITIONS), 15)
 
     told = run(project, capsys)
     assert {numbers["waiting"] for numbers in told.values()} == {0}
     assert back(project) == every
-    letters.write(project.broker.bootstrap, dlq(project), [made_dead(project)(33)])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [made_dead(project)(33)])
     monkeypatch.setattr(pending_dead_letters, "_BYTES_MAX", 1)  # a record at a time
     assert run(project, capsys, "--dry-run")["paid"]["waiting"] == 1
     assert len(back(project)) == 30
@@ -142,7 +142,7 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_dead_letters_of_every_codec_go_back(project, capsys, codec):
     every = [made_dead(project, **{"eos.rule": codec})(n) for n in range(40, 80)]
-    letters.write(project.broker.bootstrap, dlq(project), every, codec)
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), every, codec)
     assert run(project, capsys, "--rule", codec)[codec]["put_back"] == 40
     assert back(project) == in_order(range(40, 80))
 
@@ -176,7 +176,7 @@ def test_the_dead_letters_of_others_stay_and_those_made_before_are_passed_over(p
     few = [
         Record(o.partition, o.key, o.value, o.headers, NOW_MS - 3_000_000) for o in (old, others)
     ]
-    letters.write(project.broker.bootstrap, dlq(project), [*few, none])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [*few, none])
     told = run(project, capsys, "--rule", "paid", "--since", "40 minutes")
     assert told == {"paid": {"waiting": 10, "put_back": 10, "passed_over": 1}}
     assert len(back(project)) == 10
@@ -186,7 +186,7 @@ def test_the_dead_letters_of_others_stay_and_those_made_before_are_passed_over(p
 def test_a_record_that_retention_would_take_at_once_needs_the_present_time(project, capsys):
     month_ago = NOW_MS - 30 * 86_400_000
     dead = made_dead(project, **{"eos.rule": "old", "eos.timestamp": str(month_ago)})(7)
-    letters.write(project.broker.bootstrap, dlq(project), [dead])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [dead])
     with raises("replay_record_expired", UsageError) as caught:
         run(project, capsys, "--rule", "old")
     assert "--now" in caught.value.hint
@@ -200,15 +200,15 @@ def test_a_record_that_retention_would_take_at_once_needs_the_present_time(proje
 
 def test_headers_do_not_make_it_write_elsewhere(project, capsys):
     elsewhere = made_dead(project, source=project.target, **{"eos.rule": "odd"})(1)
-    letters.write(project.broker.bootstrap, dlq(project), [elsewhere])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [elsewhere])
     with raises("dead_letter_origin_missing", UsageError):
         run(project, capsys, "--rule", "odd")
     far = made_dead(project, **{"eos.rule": "far", "eos.partition": "7"})(1)
-    letters.write(project.broker.bootstrap, dlq(project), [far])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [far])
     with raises("dead_letter_origin_missing", UsageError) as caught:
         run(project, capsys, "--rule", "far")
     assert "has 2 partitions now" in caught.value.message
-    letters.write(
+    kafka_io.write_records(
         project.broker.bootstrap,
         dlq(project),
         [made_dead(project, **{"eos.rule": "../../odd"})(1)],
@@ -220,7 +220,7 @@ def test_headers_do_not_make_it_write_elsewhere(project, capsys):
 def test_what_lies_before_such_a_dead_letter_is_not_lost_with_it(project, capsys):
     of_rule = {"eos.rule": "odd"}
     mixed = [*map(made_dead(project, **of_rule), (1, 3)), made_dead(project, "", "x", **of_rule)(5)]
-    letters.write(project.broker.bootstrap, dlq(project), mixed)
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), mixed)
     with raises("dead_letter_origin_missing", UsageError) as caught:
         run(project, capsys, "--rule", "odd")
     assert "at offset 17 is from x-1" in caught.value.message
@@ -280,7 +280,7 @@ def test_a_replay_that_is_interrupted_holds_nobody_up(project, capsys, monkeypat
         signal.signal(signal.SIGINT, of_tests)
     assert signal.getsignal(signal.SIGTERM) == handler
     # Behind an open transaction it could not be read.
-    letters.write(project.broker.bootstrap, project.source, [original(31)])
+    kafka_io.write_records(project.broker.bootstrap, project.source, [original(31)])
     assert original(31) in back(project)
     assert kinds(project, "paid")[-1] == "stop"
     run(project, capsys, "--rule", "paid")
@@ -290,8 +290,8 @@ def test_a_replay_that_is_interrupted_holds_nobody_up(project, capsys, monkeypat
 
 def kinds(project: Project, of_rule: str) -> list[str]:
     ledger = f"eos.ledger.{project.name}.replay.{of_rule}"
-    outside.wait_closed(project.broker.bootstrap, ledger)
-    rows = outside.read(project.broker.bootstrap, ledger)
+    kafka_io.wait_closed(project.broker.bootstrap, ledger)
+    rows = kafka_io.read(project.broker.bootstrap, ledger)
     return [json.loads(row.value or b"")["kind"] for row in rows]
 
 
@@ -304,7 +304,7 @@ def test_its_ledger_is_bounded_and_refusals_end_it_cleanly(project, capsys, monk
     assert len(kept) <= 5  # the stop's marker may come after the trim, which then keeps one more
     assert run(project, capsys, "--rule", "paid")["paid"]["waiting"] == 0
     elsewhere = made_dead(project, source=project.target, **{"eos.rule": "odd"})(1)
-    letters.write(project.broker.bootstrap, dlq(project), [elsewhere])
+    kafka_io.write_records(project.broker.bootstrap, dlq(project), [elsewhere])
     with raises("dead_letter_origin_missing", UsageError):
         run(project, capsys, "--rule", "odd")
     assert kinds(project, "odd") == ["start", "stop"]
@@ -334,7 +334,7 @@ def test_dead_letters_that_go_while_they_are_read_end_it(project, capsys, monkey
     def gone() -> None:
         delete_topics(project.broker.bootstrap, dlq(project))
         if is_anew:
-            outside.create_topics(project.broker.bootstrap, PARTITIONS, dlq(project))
+            kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, dlq(project))
 
     monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100 if not is_anew else 60_000)
     at(monkeypatch, "all_acked:before", gone)

@@ -10,10 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.audited import projection_of, settled
+from support.audit import catch_up, projection_of
 from support.errors import raises
-from support.recovered import Pipeline
-from support.reported import NOW, RECORDS, aborted, history, made, transaction
+from support.recovery import Pipeline
+from support.report_page import NOW, RECORDS, aborted, history, make_page, transaction
 from support.verbs import report
 
 from eos.audit.rows import table
@@ -42,7 +42,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     pipeline.ran(3, 4)
     pipeline.fill(5)
     kept = projection_of(pipeline)
-    settled(kept)
+    catch_up(kept)
 
     code, out, err = said(*words)
     assert (code, err) == (0, "")
@@ -106,7 +106,7 @@ def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     assert (written.count, written.transactions) == (100_000 * RECORDS, 100_000)
     assert (written.first, written.last) == (0, 100_000 * (RECORDS + 1) - 2)
     assert not found.findings_count
-    page = made(found)
+    page = make_page(found)
     assert len(page) < SIZE_MAX
     assert "100,000 micro-batches committed once each" in page
     # Half of what was out of the ordinary were the attempts that went wrong.
@@ -132,7 +132,7 @@ def test_a_page_has_a_bound_whatever_it_is_about():
 
     found = gather(rows())
     hanging, ends = [Finding("hanging", "<" * 400)] * 1000, dict.fromkeys(sources, 10**16)
-    page = made(found, cluster=ClusterState("Empty", findings=hanging, ends=ends))
+    page = make_page(found, cluster=ClusterState("Empty", findings=hanging, ends=ends))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
     left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.copy import Copy, Job
-from support.played import At
-from support.proxied import SOURCE, Ended, ProxiedKafka, run
-from support.proxy import Do
-from support.worn import wear
+from support.doubles import At
+from support.pipeline_copy import Copy, Job
+from support.proxy import HOST, PATIENCE_S, Do, read_frame, sized
+from support.scenes import NUMBERS_TOPIC, Outcome, ProxiedKafka, run_copy
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError
@@ -18,6 +19,43 @@ from eos.kafka.client import KafkaClient
 from eos.observe import events
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.protocol import EPOCH_LAST
+
+_HEAD = struct.Struct(">hhih")
+_ASKED = struct.Struct(">iqh")  # timeout, producer id, epoch
+_ANSWER = struct.Struct(">ibihqh")  # correlation id, tags, throttle time, error, producer id, epoch
+_INIT_PRODUCER_ID, _VERSION = 22, 5
+_AT_ONCE = 400
+_TIMEOUT_MS = 60_000
+
+
+def spend_epochs(wire: KafkaClient, port: int, transactional_id: str, epoch: int) -> Identity:
+    """Takes over the id from whoever holds it, and spends its epochs up to this one."""
+    owner = Coordinator(wire, transactional_id, transactional_id, _TIMEOUT_MS)
+    at = owner.fence(Deadline.after_ms(_TIMEOUT_MS))
+    with socket.create_connection((HOST, port), timeout=PATIENCE_S) as broker:
+        while at.epoch < epoch:
+            spent = range(at.epoch, min(epoch, at.epoch + _AT_ONCE))
+            inits = [_init(transactional_id, Identity(at.producer_id, each)) for each in spent]
+            broker.sendall(b"".join(inits))
+            for each in spent:
+                at = _granted(broker)
+                assert at.epoch == each + 1
+    return at
+
+
+def _init(transactional_id: str, identity: Identity) -> bytes:
+    name, text = b"wear", transactional_id.encode()
+    head = _HEAD.pack(_INIT_PRODUCER_ID, _VERSION, 0, len(name)) + name + b"\0"
+    return sized(head + bytes([len(text) + 1]) + text + _ASKED.pack(_TIMEOUT_MS, *identity) + b"\0")
+
+
+def _granted(broker: socket.socket) -> Identity:
+    frame = read_frame(broker)
+    assert frame is not None
+    *_, error, producer_id, epoch = _ANSWER.unpack_from(frame)
+    assert error == 0, error
+    return Identity(producer_id, epoch)
+
 
 ATTEMPTS = 33_000
 RECORDS = 12  # of each partition: three micro-batches
@@ -38,7 +76,7 @@ def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..
         made = job(records=RECORDS, **options)
         wires.append(made.wire(".worn"))
         direct = proxied.broker.nodes[0].ports.client
-        assert wear(wires[-1], direct, made.name, epoch).epoch == epoch
+        assert spend_epochs(wires[-1], direct, made.name, epoch).epoch == epoch
         return made
 
     yield make
@@ -93,7 +131,7 @@ def refused(wire: KafkaClient, job: Job, old: Identity, make_batch: Callable[...
     """Whatever a zombie with this identity may send."""
     target = TopicPartition(job.target, 0)
     batch = {target: make_batch(old, 0, b"of a zombie")}
-    offsets = {TopicPartition(SOURCE, 0): CommittedOffset(1)}
+    offsets = {TopicPartition(NUMBERS_TOPIC, 0): CommittedOffset(1)}
     answers = [
         wire.produce(job.name, batch, soon())[target],
         *wire.commit_offsets(job.name, old, job.name, offsets, soon()).values(),
@@ -114,9 +152,9 @@ def refused(wire: KafkaClient, job: Job, old: Identity, make_batch: Callable[...
 def test_a_rotation_whose_answer_is_lost_gives_the_same_identity_again(proxied, worn, do):
     small = worn(request_timeout_ms=500)
     rule = proxied.proxy.rule("EndTxn", do, client=small.name, nth=END_TXN)
-    ended = run(small)
+    ended = run_copy(small)
     assert rule.struck
-    assert ended == Ended([0, 1, 2], [], None)
+    assert ended == Outcome([0, 1, 2], [], None)
     proxied.check(small)
 
 
@@ -124,9 +162,9 @@ def test_a_rotation_in_doubt_is_settled_by_the_ledger(proxied, worn, hurried):
     small, proxy = worn(request_timeout_ms=500), proxied.proxy
     proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN, times=10_000)
     init = proxy.rule("InitProducerId", Do.NOTHING, client=small.name, nth=2)
-    ended = run(small, hurried(At("end_txn_answered:after", proxy.clear_rules, nth=2)))
+    ended = run_copy(small, hurried(At("end_txn_answered:after", proxy.clear_rules, nth=2)))
     assert init.struck
-    assert ended == Ended([0, 1, 2], [], None)
+    assert ended == Outcome([0, 1, 2], [], None)
     proxied.check(small)
 
 
@@ -137,9 +175,9 @@ def test_an_init_of_the_last_epoch_that_is_repeated_is_no_takeover(proxied, worn
     small, proxy = worn(request_timeout_ms=500), proxied.proxy
     proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN, times=10_000)
     rule = proxy.rule("InitProducerId", Do.LOSE_ANSWER, client=small.name, nth=2)
-    ended = run(small, hurried(At("end_txn_answered:after", proxy.clear_rules, nth=2)))
+    ended = run_copy(small, hurried(At("end_txn_answered:after", proxy.clear_rules, nth=2)))
     assert rule.struck
-    assert ended == Ended([0, 1, 2], [], None)
+    assert ended == Outcome([0, 1, 2], [], None)
     proxied.check(small)
 
 
@@ -151,16 +189,16 @@ def test_an_abort_at_the_rotation_whose_answer_is_lost_is_repeated(proxied, worn
     def fail() -> None:
         raise AttemptFailedError("example", "on purpose")
 
-    ended = run(small, At("offsets:after", fail, nth=2))
+    ended = run_copy(small, At("offsets:after", fail, nth=2))
     assert rule.struck
-    assert ended == Ended([0, 1, 2], ["on purpose"], None)
+    assert ended == Outcome([0, 1, 2], ["on purpose"], None)
     proxied.check(small)
 
 
 def test_a_start_when_no_epoch_is_left_takes_another_producer_id(proxied, worn):
     small = worn(EPOCH_LAST)
     rule = proxied.proxy.rule("InitProducerId", Do.LOSE_ANSWER, client=small.name)
-    assert run(small).error is None
+    assert run_copy(small).error is None
     assert rule.struck
     proxied.check(small)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.secured import PASSWORD, SecuredKafka, secured_kafka
+from support.security import PASSWORD, SecuredKafka, secured_kafka
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.copy import Copy, Job
-from support.secured import USER, Right, SecuredKafka, documented, secured_kafka
+from support import kafka_io
+from support.pipeline_copy import Copy, Job
+from support.security import USER, Right, SecuredKafka, documented, secured_kafka
 
 from eos.config.security import Security
 from eos.deadline import Deadline
@@ -58,8 +57,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 def job(secured: SecuredKafka, tmp_path: Path) -> SecuredJob:
     name = f"r{uuid.uuid4().hex[:8]}"
     source, target = f"{name}.in", f"{name}.out"
-    outside.create_topics(secured.broker.bootstrap, 2, source, target)
-    outside.fill(secured.broker.bootstrap, source, range(RECORDS))
+    kafka_io.create_topics(secured.broker.bootstrap, 2, source, target)
+    kafka_io.fill(secured.broker.bootstrap, source, range(RECORDS))
     return SecuredJob(secured.login, name, source, target, tmp_path, security=secured.security())
 
 
@@ -92,7 +91,7 @@ def play(job: Job, meanwhile: Callable[[Copy], None] = lambda _: None) -> None:
 
 
 def values_of(secured: SecuredKafka, topic: str) -> list[bytes]:
-    return sorted(row.value or b"" for row in outside.read(secured.broker.bootstrap, topic))
+    return sorted(row.value or b"" for row in kafka_io.read(secured.broker.bootstrap, topic))
 
 
 def check(secured: SecuredKafka, job: Job) -> None:
@@ -121,9 +120,7 @@ def test_record_batches_larger_than_any_buffer_come_through(
     secured: SecuredKafka, job: SecuredJob
 ) -> None:
     """A TLS record holds 16 KB, a socket takes some of a request at a time."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": secured.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(secured.broker.bootstrap)
     for number in range(20):
         producer.produce(job.source, value=os.urandom(150_000), partition=number % 2)
     assert producer.flush(300) == 0

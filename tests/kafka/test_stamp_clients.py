@@ -6,10 +6,9 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
 from kafka import KafkaProducer
-from support import outside
-from support.deduped import Row, Sent, verdicts_of, versions_in
+from support import kafka_io
+from support.dedup import Row, Sent, verdicts_of, versions_in
 
 from eos.stamp import EPOCH, PRODUCER, SEQUENCE, Stamp
 
@@ -17,7 +16,7 @@ Send = Callable[[str, list[bytes], Stamp], None]
 
 
 def by_confluent(bootstrap: str) -> Send:
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3})
+    producer = kafka_io.producer(bootstrap)
 
     def send(topic: str, values: list[bytes], stamp: Stamp) -> None:
         for value in values:
@@ -52,7 +51,7 @@ def by_kafka_python(bootstrap: str) -> Send:
 @pytest.mark.parametrize("client", [by_confluent, by_kafka_python])
 def test_what_a_client_sends_again_is_recognised(broker, tmp_path, client):
     topic = f"stamped-{uuid.uuid4().hex[:8]}"
-    outside.create_topics(broker.bootstrap, 1, topic)
+    kafka_io.create_topics(broker.bootstrap, 1, topic)
     send = client(broker.bootstrap)
     with Stamp(tmp_path / "stamp", "till-7", resumes=True) as stamp:
         send(topic, [b"0", b"1", b"2"], stamp)
@@ -61,7 +60,7 @@ def test_what_a_client_sends_again_is_recognised(broker, tmp_path, client):
     with Stamp(tmp_path / "stamp", "till-7", resumes=True) as stamp:
         assert stamp.next_of(0) == 1
         send(topic, [b"1", b"2", b"3", b"4"], stamp)
-    read = outside.read(broker.bootstrap, topic)
+    read = kafka_io.read(broker.bootstrap, topic)
     assert [each.value for each in read] == [b"0", b"1", b"2", b"3", b"1", b"2", b"3", b"4"]
     rows = []
     for each in read:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from support.errors import raises
-from support.outside import consuming
-from support.recovered import Pipeline
+from support.kafka_io import consuming
+from support.recovery import Pipeline
 
 from eos.errors import EosError, PromiseBrokenError
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support import outside
-from support.recovered import Pipeline, soon
+from support import kafka_io
+from support.doubles import Work
+from support.recovery import Pipeline, soon
 from support.verbs import status
-from support.work import Work
 
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import stamped
@@ -118,7 +118,7 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
         assert found["waits_for"].endswith(blocked)
         assert [each["owner"] for each in found["open"]] == [f"{name}-other"]
         other.abort_transaction(300)
-        outside.wait_closed(pipeline.bootstrap, pipeline.source)
+        kafka_io.wait_closed(pipeline.bootstrap, pipeline.source)
 
         pipeline.fill(1, "", 0)
         seen: list[dict[str, Any]] = []

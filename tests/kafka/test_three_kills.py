@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.flow import PATIENCE_S, Flow
-from support.played import At
+from support.doubles import At
 from support.proxy import Do
-from support.three import INTERNAL, NODES, Three, three_nodes
+from support.scenes import PATIENCE_S, Flow
+from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
 
 pytestmark = pytest.mark.long
 
@@ -33,13 +33,13 @@ HOOKS = (
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     with three_nodes(tmp_path_factory.mktemp("three")) as made:
         yield made
 
 
 @pytest.fixture
-def three(nodes: Three) -> Iterator[Three]:
+def three(nodes: ThreeBrokers) -> Iterator[ThreeBrokers]:
     yield nodes
     nodes.mend()
 
@@ -47,7 +47,7 @@ def three(nodes: Three) -> Iterator[Three]:
 class Caught:
     """A pipeline that waits at its point of its second micro-batch, until `let_go`."""
 
-    def __init__(self, three: Three, profile: str, point: str | Do) -> None:
+    def __init__(self, three: ThreeBrokers, profile: str, point: str | Do) -> None:
         self._here, self._free = threading.Event(), threading.Event()
         scene = three.scenes(PREFIX, profile).new(NUMBERS)
         crash = None
@@ -78,7 +78,7 @@ class Caught:
 
 @pytest.mark.parametrize("victim", NODES)
 def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
-    three: Three, victim: int
+    three: ThreeBrokers, victim: int
 ) -> None:
     three.coordinate(victim)
     points = [*HOOKS, Do.HOLD_REQUEST, Do.HOLD_ANSWER]
@@ -97,13 +97,13 @@ def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
     three.finish(flows)
 
 
-def rolling_restart(three: Three, flows: list[Flow]) -> None:
+def rolling_restart(three: ThreeBrokers, flows: list[Flow]) -> None:
     for number in NODES:
         three.restart(number)
         committed_again(flows)
 
 
-def moved_leaders(three: Three, flows: list[Flow]) -> None:
+def moved_leaders(three: ThreeBrokers, flows: list[Flow]) -> None:
     """Of all that a transaction needs, and no broker stops for it."""
     names = [name for flow in flows for name in (flow.job.source, flow.job.target, flow.job.ledger)]
     topics = (*INTERNAL, *names)
@@ -122,7 +122,7 @@ def committed_again(flows: list[Flow]) -> None:
 
 @pytest.mark.parametrize("disturbance", [rolling_restart, moved_leaders])
 def test_pipelines_go_on_through(
-    three: Three, disturbance: Callable[[Three, list[Flow]], None]
+    three: ThreeBrokers, disturbance: Callable[[ThreeBrokers, list[Flow]], None]
 ) -> None:
     scenes = [three.scenes(PREFIX, profile).new(NUMBERS) for profile in 2 * PROFILES]
     flows = [three.flow(scene, goes_on=True) for scene in scenes]
@@ -132,5 +132,5 @@ def test_pipelines_go_on_through(
     three.finish(flows)
 
 
-def test_all_replicas_have_the_same_well_formed_logs(three: Three) -> None:
+def test_all_replicas_have_the_same_well_formed_logs(three: ThreeBrokers) -> None:
     three.check_logs(PREFIX)

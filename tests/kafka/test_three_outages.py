@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.flow import PATIENCE_S, Flow
-from support.played import At
+from support.doubles import At
 from support.proxy import Do
-from support.scenes import Scene
-from support.three import NODES, Three, three_nodes
+from support.scenes import PATIENCE_S, Flow, Scene
+from support.three_brokers import NODES, ThreeBrokers, three_nodes
 
 from eos.errors import EosError, Recovery
 
@@ -32,13 +31,13 @@ HURRIED = {
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
     with three_nodes(tmp_path_factory.mktemp("three"), {"quota.window.num": "3"}) as made:
         yield made
 
 
 @pytest.fixture
-def three(nodes: Three) -> Iterator[Three]:
+def three(nodes: ThreeBrokers) -> Iterator[ThreeBrokers]:
     yield nodes
     nodes.mend()
 
@@ -75,14 +74,14 @@ def loses_patience(flow: Flow) -> None:
     flow.copy.job = replace(flow.job, start_timeout_ms=HURRIED["start_timeout_ms"])
 
 
-def again(three: Three, scene: Scene) -> Flow:
+def again(three: ThreeBrokers, scene: Scene) -> Flow:
     """Another start, with the usual patience."""
     usual = {"transaction_timeout_ms": 300_000, "start_timeout_ms": 300_000}
     scene.job = replace(scene.job, **usual)
     return three.flow(scene)
 
 
-def test_too_few_replicas_in_sync(three: Three) -> None:
+def test_too_few_replicas_in_sync(three: ThreeBrokers) -> None:
     """A target that wants all three: with one of them dead its leader answers 19."""
     patient = three.scenes(PREFIX, **PATIENT).new(NUMBERS)
     hurried = three.scenes(PREFIX, transaction_timeout_ms=8_000).new(NUMBERS)
@@ -111,7 +110,7 @@ def test_too_few_replicas_in_sync(three: Three) -> None:
     three.finish([again(three, hurried)])
 
 
-def test_two_nodes_of_three_are_down(three: Three) -> None:
+def test_two_nodes_of_three_are_down(three: ThreeBrokers) -> None:
     """Nobody confirms a record, and the cluster has no controller either."""
     points = ("begin:after", "ledger_record:before", "offsets:before", "end_txn_sent:before")
     gates = [Gate(point) for point in (*points, "begin:after")]
@@ -139,7 +138,7 @@ def test_two_nodes_of_three_are_down(three: Three) -> None:
     three.finish([again(three, scene) for scene in (hurried, new)])
 
 
-def test_a_black_hole_before_one_node(three: Three) -> None:
+def test_a_black_hole_before_one_node(three: ThreeBrokers) -> None:
     """The cluster is whole, but a pipeline gets no answer from one of its nodes, until it does."""
     roles = (
         lambda job: three.leader(job.target),
@@ -162,7 +161,7 @@ def test_a_black_hole_before_one_node(three: Three) -> None:
     three.finish(flows)
 
 
-def test_a_node_that_answers_nobody(three: Three) -> None:
+def test_a_node_that_answers_nobody(three: ThreeBrokers) -> None:
     """Its connections stay, so that only time tells. Then it wakes, and takes itself for leader."""
     scenes = [three.scenes(PREFIX, request_timeout_ms=2_000).new(NUMBERS) for _ in range(4)]
     gates = [Gate("begin:after") for _ in scenes]
@@ -180,7 +179,7 @@ def test_a_node_that_answers_nobody(three: Three) -> None:
     three.finish(flows)
 
 
-def test_quotas_slow_a_pipeline_down_and_no_more(three: Three) -> None:
+def test_quotas_slow_a_pipeline_down_and_no_more(three: ThreeBrokers) -> None:
     """Throttled by the leader of its targets: its requests wait, and none is given up. The quota is
     far below what a busy machine gets through."""
     scene = three.scenes(PREFIX, records=100, request_timeout_ms=2_000).new(600)
@@ -197,5 +196,5 @@ def throttled_ms(answer: bytes) -> int:
     return int.from_bytes(answer[-5:-1], "big")
 
 
-def test_all_replicas_have_the_same_well_formed_logs(three: Three) -> None:
+def test_all_replicas_have_the_same_well_formed_logs(three: ThreeBrokers) -> None:
     three.check_logs(PREFIX)

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from support.coordinator_view import wait_for
-from support.copy import Job
-from support.played import At
-from support.proxied import Ended, ProxiedKafka, run
+from support.brokers import wait_for_state
+from support.doubles import At
+from support.pipeline_copy import Job
 from support.proxy import Do
-from support.scenes import SideBySide
+from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 
 from eos.errors import AttemptFailedError, Recovery
 
@@ -49,8 +48,8 @@ def short(kafka: ProxiedKafka) -> Iterator[tuple[Job, Callable[[], None]]]:
     wire = job.wire(".looks")
 
     def outlived() -> None:
-        wait_for(wire, job.name, "Ongoing")
-        wait_for(wire, job.name, "CompleteAbort")
+        wait_for_state(wire, job.name, "Ongoing")
+        wait_for_state(wire, job.name, "CompleteAbort")
         seen = kafka.visible(job.target)
         assert {at: len(values) for at, values in seen.items()} == {0: RECORDS, 1: RECORDS}
 
@@ -60,7 +59,7 @@ def short(kafka: ProxiedKafka) -> Iterator[tuple[Job, Callable[[], None]]]:
         wire.close()
 
 
-def check_redone(kafka: ProxiedKafka, job: Job, ended: Ended) -> None:
+def check_redone(kafka: ProxiedKafka, job: Job, ended: Outcome) -> None:
     assert ended.error is None
     assert ended.committed == [0, 1]
     assert len(ended.failed) == 1
@@ -69,7 +68,7 @@ def check_redone(kafka: ProxiedKafka, job: Job, ended: Ended) -> None:
 
 def inside(kafka: ProxiedKafka, point: str) -> None:
     with short(kafka) as (job, outlived):
-        check_redone(kafka, job, run(job, At(point, outlived, nth=2)))
+        check_redone(kafka, job, run_copy(job, At(point, outlived, nth=2)))
 
 
 @pytest.mark.parametrize("point", INSIDE)
@@ -87,7 +86,7 @@ def too_late(kafka: ProxiedKafka, api: str) -> None:
             rule.release()
 
         network = pool.submit(let_go)
-        ended = run(job)
+        ended = run_copy(job)
         network.result()
         check_redone(kafka, job, ended)
 
@@ -100,17 +99,17 @@ def test_what_arrives_too_late_is_redone(side_by_side: Play, api: str) -> None:
 @pytest.mark.long
 def test_what_never_fits_stops_with_advice_and_is_not_lost(proxied: ProxiedKafka) -> None:
     with short(proxied) as (job, outlived):
-        ended = run(job, At("offsets:before", outlived, nth=2, until=4))
+        ended = run_copy(job, At("offsets:before", outlived, nth=2, until=4))
         assert isinstance(ended.error, AttemptFailedError)
         assert "transaction.timeout" in ended.error.hint
         assert ended.committed == [0]
         assert len(ended.failed) == 3
-        assert run(job).committed == [1]
+        assert run_copy(job).committed == [1]
         proxied.check(job)
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused(job: Callable[..., Job]) -> None:
-    ended = run(job(transaction_timeout_ms=3_600_000))
+    ended = run_copy(job(transaction_timeout_ms=3_600_000))
     assert ended.error is not None
     assert ended.error.recovery is Recovery.STOP
     assert "transaction.max.timeout.ms" in ended.error.hint

@@ -12,14 +12,12 @@ from functools import partial
 from itertools import product
 
 import pytest
-from support.brokers import LOOKS_OFTEN
-from support.coordinator_view import wait_for
-from support.copy import Copy, Job
+from support.brokers import LOOKS_OFTEN, wait_for_state
+from support.doubles import At, Hurried
 from support.errors import raises
-from support.played import At, Hurried
-from support.proxied import ProxiedKafka, proxied_kafka, run
+from support.pipeline_copy import Copy, Job
 from support.proxy import Do, Rule
-from support.scenes import SideBySide
+from support.scenes import ProxiedKafka, SideBySide, proxied_kafka, run_copy
 
 from eos.deadline import Deadline
 from eos.observe import events
@@ -86,7 +84,7 @@ def comes_through_once(kafka: ProxiedKafka, case: str) -> None:
     api, nth, client = REQUESTS[request]
     small = a_job(kafka, request_timeout_ms=300)
     rule = kafka.proxy.rule(api, FAULTS[fault], client=small.name + client, nth=nth)
-    ended = run(small, At("ledger_record:after", lambda: haunt(rule), nth=2))
+    ended = run_copy(small, At("ledger_record:after", lambda: haunt(rule), nth=2))
     assert rule.struck
     assert ended.error is None
     assert ended.committed == [0, 1]
@@ -104,7 +102,7 @@ def doubled_at_rest(kafka: ProxiedKafka, client: str) -> None:
     that, and is refused for it."""
     small, nth = a_job(kafka), 1 if client else 2
     rule = kafka.proxy.rule("AddPartitionsToTxn", Do.NOTHING, client=small.name + client, nth=nth)
-    ended = run(small, At("begin:before", rule.repeat, nth=2))
+    ended = run_copy(small, At("begin:before", rule.repeat, nth=2))
     assert rule.struck
     assert ended.error is None
     assert ended.failed == []
@@ -123,7 +121,7 @@ def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
     small = a_job(proxied, request_timeout_ms=300)
     never = proxied.proxy.rule("EndTxn", do, client=small.name, nth=3, times=10_000)
     redone = At("begin:before", proxied.proxy.clear_rules, nth=3)
-    ended = run(small, hurried(redone, and_stop=is_committed))
+    ended = run_copy(small, hurried(redone, and_stop=is_committed))
     if is_committed:  # its clean end meets the same, and is settled, too
         proxied.proxy.clear_rules()
     assert len(never.struck) > 1
@@ -137,10 +135,10 @@ def outlived(kafka: ProxiedKafka, point: str) -> None:
     wire = short.wire(".looks")
 
     def wait() -> None:
-        wait_for(wire, short.name, "Ongoing")
-        wait_for(wire, short.name, "CompleteAbort")
+        wait_for_state(wire, short.name, "Ongoing")
+        wait_for_state(wire, short.name, "CompleteAbort")
 
-    ended = run(short, At(point, wait, nth=2))
+    ended = run_copy(short, At(point, wait, nth=2))
     wire.close()
     assert ended.error is None
     assert ended.committed == [0, 1]

@@ -13,9 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from support.owners import (
+    STEPS,
+    WOKEN_INSIDE,
+    start_together,
+    wake_after_takeover,
+    wake_inside_transaction,
+)
 from support.scenes import Scenes
-from support.two_copies import started_together
-from support.zombies import STEPS, WOKEN_INSIDE, disturbed, overtaken
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -39,12 +44,12 @@ def in_turn(cases: Sequence[str]) -> list[Any]:
 
 @pytest.mark.parametrize("point", in_turn(STEPS))
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
-    side_by_side(overtaken, point)
+    side_by_side(wake_after_takeover, point)
 
 
 @pytest.mark.parametrize("points", WOKEN_INSIDE)
 def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
-    side_by_side(disturbed, points)
+    side_by_side(wake_inside_transaction, points)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_si
     + [pytest.param(seed, marks=pytest.mark.long) for seed in range(OF_ALL_RUNS, SEEDS)],
 )
 def test_of_two_that_are_started_together_one_goes_on(side_by_side, seed):
-    side_by_side(started_together, seed)
+    side_by_side(start_together, seed)
 
 
 def test_the_logs_of_all_of_them_are_well_formed(scenes):

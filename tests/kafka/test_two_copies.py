@@ -7,7 +7,7 @@ pipeline.
 from __future__ import annotations
 
 import pytest
-from support.two_copies import MET, processes_started_together, started_together
+from support.owners import MET, start_processes_together, start_together
 
 SEEDS, OF_ALL_RUNS = 100, 30  # more of the same among what takes long
 
@@ -18,7 +18,7 @@ SEEDS, OF_ALL_RUNS = 100, 30  # more of the same among what takes long
     + [pytest.param(seed, marks=pytest.mark.long) for seed in range(OF_ALL_RUNS, SEEDS)],
 )
 def test_one_goes_on_to_the_end(side_by_side, seed):
-    side_by_side(started_together, seed)
+    side_by_side(start_together, seed)
 
 
 def test_many_of_them_met():
@@ -27,7 +27,7 @@ def test_many_of_them_met():
 
 @pytest.mark.parametrize("number", range(8))
 def test_one_process_goes_on_to_the_end(side_by_side, number):
-    side_by_side(processes_started_together, number)
+    side_by_side(start_processes_together, number)
 
 
 def test_the_logs_of_all_of_them_are_well_formed(scenes):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
-from support import outside
+from support import kafka_io
+from support.audit import CopyingPipeline
 from support.errors import raises
-from support.verified import Finished
 
 from eos.errors import PromiseBrokenError
 from eos.finding import FindingKind
@@ -35,7 +35,9 @@ def finished(broker, tmp_path):
     made = []
 
     def make(**options):
-        made.append(Finished(tmp_path, broker.bootstrap, f"v-{uuid.uuid4().hex[:8]}", **options))
+        made.append(
+            CopyingPipeline(tmp_path, broker.bootstrap, f"v-{uuid.uuid4().hex[:8]}", **options)
+        )
         return made[-1]
 
     yield make
@@ -43,8 +45,8 @@ def finished(broker, tmp_path):
         each.close()
 
 
-def produce(of: Finished, topic: str, value: bytes, partition: int = 0) -> None:
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": of.bootstrap, "log_level": 3})
+def produce(of: CopyingPipeline, topic: str, value: bytes, partition: int = 0) -> None:
+    producer = kafka_io.producer(of.bootstrap)
     producer.produce(topic, value, partition=partition)
     assert producer.flush(300) == 0
 
@@ -66,7 +68,7 @@ def test_a_clean_run_and_where_it_ended(finished):
         stranger.produce(one.source, b"5", partition=0)
         assert stranger.flush(300) == 0
         (stranger.commit_transaction if is_kept else stranger.abort_transaction)(300)
-    outside.wait_closed(one.bootstrap, one.source)
+    kafka_io.wait_closed(one.bootstrap, one.source)
     with one.running() as run:
         for count in (3, 17, 1):
             one.fill(count)
@@ -219,15 +221,15 @@ def test_an_edited_audit_row(finished):
     assert "missing in the table" in told["smallest"]["message"]
 
 
-def last_of_ledger(one: Finished) -> dict:
-    return json.loads(outside.read(one.bootstrap, one.ledger)[-1].value)
+def last_of_ledger(one: CopyingPipeline) -> dict:
+    return json.loads(kafka_io.read(one.bootstrap, one.ledger)[-1].value)
 
 
 def test_a_ledger_record_by_a_plain_producer(finished):
     one = finished().ran(5)
     body = last_of_ledger(one)
     body["ends"][one.source]["0"] += 1
-    at = outside.ends(one.bootstrap, one.ledger)[0]
+    at = kafka_io.ends(one.bootstrap, one.ledger)[0]
     produce(one, one.ledger, json.dumps(body).encode())
     with raises("ledger_foreign", PromiseBrokenError):
         one.audited()
@@ -246,7 +248,7 @@ def test_a_ledger_record_in_somebody_elses_transaction(finished):
     )
     stranger.init_transactions(300)
     stranger.begin_transaction()
-    at = outside.ends(one.bootstrap, one.ledger)[0]
+    at = kafka_io.ends(one.bootstrap, one.ledger)[0]
     stranger.produce(one.ledger, json.dumps({**body, "kind": "refresh"}).encode(), partition=0)
     stranger.commit_transaction(300)
     one.audited()
@@ -316,14 +318,14 @@ def test_a_ledger_that_is_trimmed_while_it_is_read(finished, monkeypatch):
     monkeypatch.setattr(LedgerLog, "page", page)
     said = one.verify("--json")
     assert (said.code, said.json["attempts"]) == (0, 3), said
-    assert outside.read(one.bootstrap, one.ledger)[0].offset > second
+    assert kafka_io.read(one.bootstrap, one.ledger)[0].offset > second
 
 
 def test_a_ledger_that_lost_all_its_records(finished):
     """What the last verification kept, or the table, still tells of them."""
     one = finished().ran(5)
     assert one.verify().code == 0
-    one.truncate(0, outside.ends(one.bootstrap, one.ledger)[0], one.ledger)
+    one.truncate(0, kafka_io.ends(one.bootstrap, one.ledger)[0], one.ledger)
     assert witness(one.found())[:2] == ("ledger_lost", one.ledger)
     assert witness(one.found("--from-start"))[:2] == ("ledger_lost", one.ledger)
 
@@ -363,9 +365,7 @@ class Cut(SourcePartition):
 
 def test_retention_while_it_reads(wire, topic, monkeypatch):
     """What it took is out of reach, not lost."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": ",".join(wire.settings.bootstrap), "log_level": 3}
-    )
+    producer = kafka_io.producer(",".join(wire.settings.bootstrap))
     for number in range(300):
         producer.produce(topic, b"%d" % number, partition=0)
         if number % 10 == 9:

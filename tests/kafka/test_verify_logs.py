@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.verified import Finished, Logged, edit, of_attempt
+from support.audit import CopyingPipeline
+from support.brokers import SegmentBatch, batch_at, edit_log
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.verify import snapshot
@@ -20,73 +21,73 @@ HEADER_BYTES = 61
 STRANGER = 424_242
 
 
-def begin(one: Finished, number: int, partition: int) -> int:
+def begin(one: CopyingPipeline, number: int, partition: int) -> int:
     return one.attempts()[number]["receipts"][partition]["offset_first"]
 
 
-def next_offset(found: list[Logged]) -> int:
+def next_offset(found: list[SegmentBatch]) -> int:
     return found[-1].get("base") + found[-1].get("delta") + 1
 
 
-def lose_a_batch(found: list[Logged], at: int) -> None:
-    del found[of_attempt(found, at + 5)]
+def lose_a_batch(found: list[SegmentBatch], at: int) -> None:
+    del found[batch_at(found, at + 5)]
 
 
-def lose_a_record(found: list[Logged], at: int) -> None:
-    batch = found[of_attempt(found, at)]
+def lose_a_record(found: list[SegmentBatch], at: int) -> None:
+    batch = found[batch_at(found, at)]
     del batch[-RECORD_BYTES:]
     batch.set(size=batch.get("size") - RECORD_BYTES, count=4)
 
 
-def repeat(found: list[Logged], at: int) -> None:
+def repeat(found: list[SegmentBatch], at: int) -> None:
     repeat_and_leave_open(found, at)
-    marker = Logged(next(each for each in reversed(found) if each.is_control))
+    marker = SegmentBatch(next(each for each in reversed(found) if each.is_control))
     found.append(marker.set(base=next_offset(found)))
 
 
-def repeat_and_leave_open(found: list[Logged], at: int) -> None:
-    again = Logged(found[of_attempt(found, at)])
+def repeat_and_leave_open(found: list[SegmentBatch], at: int) -> None:
+    again = SegmentBatch(found[batch_at(found, at)])
     found.append(again.set(base=next_offset(found)))
 
 
-def flip_a_bit(found: list[Logged], at: int) -> None:
-    found[of_attempt(found, at + 5)][HEADER_BYTES + 12] ^= 4
+def flip_a_bit(found: list[SegmentBatch], at: int) -> None:
+    found[batch_at(found, at + 5)][HEADER_BYTES + 12] ^= 4
 
 
-def flip_a_bit_and_the_checksum(found: list[Logged], at: int) -> None:
-    batch = found[of_attempt(found, at + 5)]
+def flip_a_bit_and_the_checksum(found: list[SegmentBatch], at: int) -> None:
+    batch = found[batch_at(found, at + 5)]
     batch[HEADER_BYTES + 12] ^= 4
     batch.set()
 
 
-def swap_two_batches(found: list[Logged], at: int) -> None:
-    first, second = of_attempt(found, at), of_attempt(found, at + 5)
+def swap_two_batches(found: list[SegmentBatch], at: int) -> None:
+    first, second = batch_at(found, at), batch_at(found, at + 5)
     found[first], found[second] = found[second].set(base=at), found[first].set(base=at + 5)
 
 
-def swap_two_records(found: list[Logged], at: int) -> None:
-    batch = found[of_attempt(found, at)]
+def swap_two_records(found: list[SegmentBatch], at: int) -> None:
+    batch = found[batch_at(found, at)]
     values = [slice(place, place + 6) for place in (HEADER_BYTES + 9, HEADER_BYTES + 25)]
     batch[values[0]], batch[values[1]] = batch[values[1]], batch[values[0]]
     batch.set()
 
 
-def cut_the_end(found: list[Logged], at: int) -> None:
-    del found[of_attempt(found, at) :]
+def cut_the_end(found: list[SegmentBatch], at: int) -> None:
+    del found[batch_at(found, at) :]
 
 
-def leave_a_transaction_open(found: list[Logged], at: int) -> None:
-    stranger = Logged(found[of_attempt(found, at)])
+def leave_a_transaction_open(found: list[SegmentBatch], at: int) -> None:
+    stranger = SegmentBatch(found[batch_at(found, at)])
     end = next_offset(found)
     found.append(stranger.set(base=end, producer=STRANGER, epoch=0, sequence=0))
 
 
-def forget_what_was_aborted(one: Finished, data: Path) -> None:
+def forget_what_was_aborted(one: CopyingPipeline, data: Path) -> None:
     for path in data.glob(f"{one.target}-0/*.txnindex"):
         path.unlink()
 
 
-def source_hole(found: list[Logged], _at: int) -> None:
+def source_hole(found: list[SegmentBatch], _at: int) -> None:
     del found[0]
 
 
@@ -129,7 +130,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Damaged:
-    of: Finished
+    of: CopyingPipeline
     offset: int | None
 
 
@@ -137,10 +138,10 @@ class Damaged:
 def damaged(tmp_path_factory):
     """All cases, and a run whose aborted records become visible; one that nobody touches."""
     root = tmp_path_factory.mktemp("logs")
-    made: dict[str, Finished] = {}
+    made: dict[str, CopyingPipeline] = {}
     with EmbeddedKafka(root / "broker") as broker:
         for number, name in enumerate((*CASES, "aborted", "untouched")):
-            one = made[name] = Finished(root / f"p{number}", broker.bootstrap, f"d-{number}")
+            one = made[name] = CopyingPipeline(root / f"p{number}", broker.bootstrap, f"d-{number}")
             (root / f"p{number}").mkdir(exist_ok=True)
             case = CASES.get(name)
             if case is not None and case.config:
@@ -158,11 +159,11 @@ def damaged(tmp_path_factory):
     for name, case in CASES.items():
         one = made[name]
 
-        def change(found: list[Logged], name=name, case=case) -> None:
+        def change(found: list[SegmentBatch], name=name, case=case) -> None:
             ends[name] = next_offset(found)
             case.change(found, starts[name])
 
-        edit(data, f"{one.name}.{case.topic}", 0, change)
+        edit_log(data, f"{one.name}.{case.topic}", 0, change)
     forget_what_was_aborted(made["aborted"], data)
     with EmbeddedKafka(root / "broker") as broker:
         found = {}

@@ -7,17 +7,23 @@ The newer one goes on. Everything comes through once.
 from __future__ import annotations
 
 import pytest
-from support.zombies import STEPS, STEPS_OF_NOTES, WOKEN_INSIDE, disturbed, overtaken
+from support.owners import (
+    STEPS,
+    STEPS_OF_NOTES,
+    WOKEN_INSIDE,
+    wake_after_takeover,
+    wake_inside_transaction,
+)
 
 
 @pytest.mark.parametrize("point", [*STEPS, *STEPS_OF_NOTES])
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
-    side_by_side(overtaken, point)
+    side_by_side(wake_after_takeover, point)
 
 
 @pytest.mark.parametrize("points", WOKEN_INSIDE)
 def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
-    side_by_side(disturbed, points)
+    side_by_side(wake_inside_transaction, points)
 
 
 def test_the_logs_of_all_of_them_are_well_formed(scenes):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers import Kafka
-from support.project import PROFILE, Project
-from support.warm import Warm
+from support.project import PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
 from eos.local import jars
@@ -23,28 +22,28 @@ _DELTA = """
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """What all profiles have in common; its driver starts with the first run that wants one."""
     folder = tmp_path_factory.mktemp("warm")
     profile = folder / "profile.yaml"
     profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state"))
-    made = Warm(folder, load_profile(str(profile), folder))
+    made = WarmDriver(folder, load_profile(str(profile), folder))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """Yield a warm driver with Delta, as spark-submit starts one for a pipeline with tables."""
     folder = tmp_path_factory.mktemp("delta")
     files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
     text = PROFILE.format(bootstrap="none:1", root=folder / "state").rstrip()
     (folder / "profile.yaml").write_text(text + _DELTA.format(jars=files))
-    made = Warm(folder, load_profile(str(folder / "profile.yaml"), folder))
+    made = WarmDriver(folder, load_profile(str(folder / "profile.yaml"), folder))
     yield made
     made.close()
 
 
 @pytest.fixture
-def project(tmp_path: Path, broker: Kafka, warm: Warm) -> Project:
+def project(tmp_path: Path, broker: Kafka, warm: WarmDriver) -> Project:
     return Project.made(tmp_path, broker, warm)

@@ -7,25 +7,25 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import audited, outside
-from support.past import Past
+from support import audit, kafka_io
+from support.spark_recovery import SparkPipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture
-def past(project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
-def table(past: Past) -> Path:
+def table(past: SparkPipeline) -> Path:
     return past.project.folder / "state" / "audit" / "transactions"
 
 
-def check(past: Past) -> list[dict]:
+def check(past: SparkPipeline) -> list[dict]:
     """Each committed record of the ledger is there once. Returns the rows."""
-    found = audited.rows(table(past), past.project.name)
-    stored = outside.read(past.bootstrap, past.project.ledger)
+    found = audit.table_rows(table(past), past.project.name)
+    stored = kafka_io.read(past.bootstrap, past.project.ledger)
     told = [(row.offset, json.loads(row.value or b"")["kind"]) for row in stored]
     assert [*dict.fromkeys((row["ledger_offset"], row["kind"]) for row in found)] == told
     return [dict(row) for row in found]

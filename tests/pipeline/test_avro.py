@@ -13,13 +13,12 @@ from typing import Any
 import fastavro
 import pytest
 from pyspark.sql import SparkSession
-from support import letters, outside
+from support import kafka_io
 from support.errors import raises
-from support.letters import Record
-from support.local_spark import local_spark
+from support.kafka_io import NOW_MS, Record
 from support.project import Project
-from support.recent import NOW_MS
-from support.registry import registry
+from support.schemas import registry
+from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry
@@ -269,16 +268,16 @@ def test_a_length_of_two_billion_is_no_two_billion_bytes(spark, kind: Any) -> No
 
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
     declare(project)
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     values = [encoded(order(n)) for n in range(100)]
     values[10] = b"no order"
     values[20] = None
     records = [Record(0, b"k", value, (), NOW_MS) for value in values]
-    letters.write(project.broker.bootstrap, project.source, records)
+    kafka_io.write_records(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "1 malformed record sent to the dead letters" in done.stderr
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     expected = [
         {"id": n, "gross": n / 2, "kind": order(n)["kind"]} for n in range(100) if n not in (10, 20)
     ]

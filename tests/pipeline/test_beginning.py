@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support import outside
+from support import kafka_io
 from support.project import PIPELINE, Project
 
 pytestmark = pytest.mark.long
@@ -24,7 +24,7 @@ def declare(project: Project, start: str, **changed: str) -> None:
 
 def values(project: Project, *topics: str) -> Counter[bytes]:
     bootstrap = project.broker.bootstrap
-    return Counter(row.value for topic in topics for row in outside.read(bootstrap, topic))
+    return Counter(row.value for topic in topics for row in kafka_io.read(bootstrap, topic))
 
 
 def commit(project: Project, group: str, **offsets: tuple[int, ...]) -> None:
@@ -46,10 +46,10 @@ def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_
     first, second, third = (f"{project.source}.{short}" for short in "abc")
     # Spark alone would take these for matches as well: it is content with a part of a name.
     others = [f"x{first}", f"{first}.old"]
-    outside.create_topics(bootstrap, 2, first, second, *others)
+    kafka_io.create_topics(bootstrap, 2, first, second, *others)
     for number, topic in enumerate((first, second, *others)):
-        outside.fill(bootstrap, topic, range(1000 * number, 1000 * number + 300))
-    rows = [row for topic in (first, second) for row in outside.read(bootstrap, topic)]
+        kafka_io.fill(bootstrap, topic, range(1000 * number, 1000 * number + 300))
+    rows = [row for topic in (first, second) for row in kafka_io.read(bootstrap, topic)]
     left = Counter(row.value for row in rows if row.offset >= READ_BEFORE)
 
     theirs = f"theirs-{project.name}"
@@ -63,16 +63,16 @@ def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_
     assert done.returncode == 0, done.stderr
     assert values(project, project.target) == left
 
-    outside.create_topics(bootstrap, 1, third)
-    outside.fill(bootstrap, third, range(5000, 5200))
-    outside.fill(bootstrap, second, range(1300, 1400))
+    kafka_io.create_topics(bootstrap, 1, third)
+    kafka_io.fill(bootstrap, third, range(5000, 5200))
+    kafka_io.fill(bootstrap, second, range(1300, 1400))
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     everything = values(project, first, second, third)
     read_before = Counter(row.value for row in rows if row.offset < READ_BEFORE)
     assert values(project, project.target) == everything - read_before
 
-    outside.delete_topics(bootstrap, first)
+    kafka_io.delete_topics(bootstrap, first)
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert f"eos recover {project.name} --forget-topic {first}" in stopped.stderr
@@ -81,10 +81,10 @@ def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_
 def test_the_pipelines_own_group_may_be_prepared_for_its_first_start(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     topic = f"{project.source}.a"
-    outside.create_topics(bootstrap, 2, topic)
-    outside.fill(bootstrap, topic, range(300))
+    kafka_io.create_topics(bootstrap, 2, topic)
+    kafka_io.fill(bootstrap, topic, range(300))
     commit(project, project.group, a=(READ_BEFORE, 0))
-    rows = outside.read(bootstrap, topic)
+    rows = kafka_io.read(bootstrap, topic)
     left = Counter(row.value for row in rows if row.partition or row.offset >= READ_BEFORE)
 
     declare(project, "group")
@@ -94,7 +94,7 @@ def test_the_pipelines_own_group_may_be_prepared_for_its_first_start(project: Pr
 
 
 def test_a_pattern_that_only_python_can_read_is_refused(project: Project) -> None:
-    outside.create_topics(project.broker.bootstrap, 1, f"{project.source}.a")
+    kafka_io.create_topics(project.broker.bootstrap, 1, f"{project.source}.a")
     declare(project, "earliest", **{"[.][a-z]": "([.])(?(1)a|b)"})
     stopped = project.run_warm()
     assert stopped.returncode == 2, stopped.stderr

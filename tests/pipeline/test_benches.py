@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from bench.arms import run_arms
-from confluent_kafka import Producer
-from support import outside
+from support import kafka_io
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -35,8 +34,8 @@ TOLD = {
 @pytest.fixture(scope="module")
 def source(broker: EmbeddedKafka) -> str:
     """Fits all jobs: JSON, and each producer's first record before each one's second."""
-    outside.create_topics(broker.bootstrap, PARTITIONS, SOURCE)
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap})
+    kafka_io.create_topics(broker.bootstrap, PARTITIONS, SOURCE)
+    producer = kafka_io.producer(broker.bootstrap)
     value = b'{"id": %d, "customer": "c", "amount": 12.5, "note": "none"}'
     for sequence in (b"0", b"1"):
         for number in range(PRODUCERS):

@@ -12,12 +12,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support.brokers import Kafka
-from support.coordinator_view import transaction
-from support.past import Past
-from support.project import PROFILE, Project
+from support.brokers import Kafka, transaction_state
+from support.project import KILLED, PROFILE, Project, WarmDriver
+from support.spark_recovery import SparkPipeline
 from support.stores import NOWHERE, S3, Store, hdfs, s3
-from support.warm import KILLED, Warm
 
 from eos.config.load import load_profile
 from eos.kafka.api import TransactionProfile
@@ -63,7 +61,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
 
 
 @pytest.fixture(scope="module")
-def far_driver(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def far_driver(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """Knows both clients, and where the S3 server is."""
     folder, an_s3 = tmp_path_factory.mktemp("far"), stores["s3"]()
     assert isinstance(an_s3, S3)
@@ -71,7 +69,7 @@ def far_driver(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iter
     lines = "".join(f"    {key}: {value!r}\n" for key, value in conf.items())
     profile = folder / "profile.yaml"
     profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state") + lines)
-    made = Warm(folder, load_profile(str(profile), folder))
+    made = WarmDriver(folder, load_profile(str(profile), folder))
     yield made
     made.close()
 
@@ -82,27 +80,27 @@ def store(request: pytest.FixtureRequest, stores: Stores) -> Store:
 
 
 @pytest.fixture
-def past(tmp_path: Path, broker: Kafka, far_driver: Warm, store: Store) -> Past:
+def past(tmp_path: Path, broker: Kafka, far_driver: WarmDriver, store: Store) -> SparkPipeline:
     project = Project.made(tmp_path, broker, far_driver)
     text = project.profile.read_text()
     rooted = text.replace(str(tmp_path / "state"), store.root)
     project.profile.write_text(f"{rooted}\ndeployment: test\n")
-    return Past(project, {project.source: 2})
+    return SparkPipeline(project, {project.source: 2})
 
 
-def checkpoints(past: Past, store: Store) -> list[str]:
+def checkpoints(past: SparkPipeline, store: Store) -> list[str]:
     """All folders, the oldest first."""
     root = f"eos/checkpoints/{past.project.group}"
     return sorted({f"{root}/{name.partition('/')[0]}" for name in store.names(root)})
 
 
-def checkpoint(past: Past, store: Store) -> str:
+def checkpoint(past: SparkPipeline, store: Store) -> str:
     """The newest one."""
     return checkpoints(past, store)[-1]
 
 
 def test_it_goes_on_after_a_clean_end_a_crash_and_a_lost_checkpoint(
-    past: Past, store: Store
+    past: SparkPipeline, store: Store
 ) -> None:
     past.ran(2)
     first = checkpoint(past, store)
@@ -128,7 +126,7 @@ def test_it_goes_on_after_a_clean_end_a_crash_and_a_lost_checkpoint(
     assert "commits/0" in store.names(found[-1])
 
 
-def after_a_crash(past: Past, store: S3, first: str) -> None:
+def after_a_crash(past: SparkPipeline, store: S3, first: str) -> None:
     """The copy before may still write: its folder is left to it, and what it does there is seen by
     nobody, not even between Spark's writing of a plan and our reading of it."""
     past.write_batches(1)
@@ -158,7 +156,7 @@ def after_a_crash(past: Past, store: S3, first: str) -> None:
     assert "commits/0" in store.names(second)
 
 
-def explained(past: Past) -> str:
+def explained(past: SparkPipeline) -> str:
     code, said = past._recover()
     assert code == 0, said
     return said
@@ -166,7 +164,7 @@ def explained(past: Past) -> str:
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
 def test_a_damaged_file_in_a_bucket_stops_it_until_a_fresh_one_is_asked_for(
-    past: Past, store: Store
+    past: SparkPipeline, store: Store
 ) -> None:
     past.ran(2)
     name = f"{checkpoint(past, store)}/offsets/1"
@@ -183,7 +181,7 @@ def test_a_damaged_file_in_a_bucket_stops_it_until_a_fresh_one_is_asked_for(
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
 def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
-    past: Past, store: S3
+    past: SparkPipeline, store: S3
 ) -> None:
     past.ran(1)
     place = checkpoint(past, store)
@@ -199,7 +197,7 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
 
         # The next starts are told before they fence anybody.
         with closing(KafkaClient(KafkaSettings((past.bootstrap,)), TransactionProfile.TV2)) as wire:
-            before = transaction(wire, past.project.group)
+            before = transaction_state(wire, past.project.group)
             refused = ("[checkpoint_access_denied]", "AccessDenied", "Status Code: 403")
             past.stops(*refused, remedy="its credentials", code=5, command="")
             profile = past.project.profile
@@ -208,7 +206,7 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
             where = f"s3a://{NOWHERE}/eos/checkpoints/{past.project.group} can't be listed"
             remedy = "is the store's address right"
             past.stops(where, "Connection refused", remedy=remedy, code=5, command="")
-            assert transaction(wire, past.project.group) == before
+            assert transaction_state(wire, past.project.group) == before
     profile.write_text(text.replace("s3a://checkpoints", "s3a://no-such-bucket"))
     past.stops("[checkpoint_store_unavailable]", "NoSuchBucket", remedy=remedy, code=5, command="")
     profile.write_text(text)

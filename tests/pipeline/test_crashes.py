@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from support import outside
+from support import brokers, kafka_io
 from support.brokers import Kafka
 from support.project import Project
 
@@ -84,9 +84,9 @@ def crashed(
 
 def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event) -> Project:
     project.declare(deaths.records, PARTITIONS)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     records = range(deaths.records * deaths.micro_batches)
-    outside.fill(project.broker.bootstrap, project.source, records)
+    kafka_io.fill(project.broker.bootstrap, project.source, records)
     for point in deaths.points:
         assert not given_up.is_set()
         log = project.folder / point.replace(":", ".")
@@ -115,8 +115,8 @@ def test_every_record_once_in_order_whatever_dies_when(
 
 def check_exactly_once(project: Project) -> None:
     bootstrap = project.broker.bootstrap
-    went_in = outside.read(bootstrap, project.source)
-    came_out = outside.read(bootstrap, project.target)
+    went_in = kafka_io.read(bootstrap, project.source)
+    came_out = kafka_io.read(bootstrap, project.target)
     assert Counter((row.key, row.value) for row in came_out) == Counter(
         (row.key, row.value) for row in went_in
     )
@@ -128,23 +128,23 @@ def check_exactly_once(project: Project) -> None:
         assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
         assert home.setdefault(row.key, row.partition) == row.partition
         newest[row.key] = number
-    attempted = outside.read(bootstrap, project.target, "read_uncommitted")
+    attempted = kafka_io.read(bootstrap, project.target, "read_uncommitted")
     assert len(attempted) > len(came_out), "no crash left a half-written transaction behind"
 
 
 def check_logs(project: Project) -> None:
-    markers = outside.check_topic(project.broker, project.target)
+    markers = brokers.check_topic(project.broker, project.target)
     assert markers["COMMIT"] > 0
     assert markers["ABORT"] > 0
-    ledger = outside.check_topic(project.broker, project.ledger)
+    ledger = brokers.check_topic(project.broker, project.ledger)
     # One record and one marker for each: the starts, the attempts, the clean end.
-    records = outside.read(project.broker.bootstrap, project.ledger)
+    records = kafka_io.read(project.broker.bootstrap, project.ledger)
     assert ledger["COMMIT"] == len(records)
 
 
 def check_group_offsets(project: Project) -> None:
     bootstrap = project.broker.bootstrap
-    assert outside.group_offsets(bootstrap, project.group, project.source) == outside.ends(
+    assert kafka_io.group_offsets(bootstrap, project.group, project.source) == kafka_io.ends(
         bootstrap, project.source
     )
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from support import letters, outside
+from support import kafka_io
 from support.project import Project
 
 TIME_MS = int(time.time() * 1000) - 600_000  # older than a week, and retention would take them
@@ -55,20 +55,20 @@ def fill(project: Project, numbers: range) -> None:
     for n in numbers:
         key = b"key %d" % n if n % 3 else None
         headers = (("trace", b"\xff%d" % n), ("none", None)) if n % 4 else ()
-        records.append(letters.Record(n % 2, key, given(n)[0], headers, TIME_MS + n))
-    letters.write(project.broker.bootstrap, project.source, records)
+        records.append(kafka_io.Record(n % 2, key, given(n)[0], headers, TIME_MS + n))
+    kafka_io.write_records(project.broker.bootstrap, project.source, records)
 
 
 def check(project: Project, numbers: range) -> None:
     """Against what went in: by value for what was taken, by coordinates for what was not."""
     bootstrap = project.broker.bootstrap
     kinds = {n: given(n)[1] for n in numbers}
-    out = [json.loads(row.value) for row in outside.read(bootstrap, project.target)]
+    out = [json.loads(row.value) for row in kafka_io.read(bootstrap, project.target)]
     taken = [n for n in numbers if kinds[n] == "taken"]
     assert sorted(row["id"] for row in out) == taken
     assert all(row["twice"] == 2 * (1 + row["id"] % 7) for row in out)
 
-    dead = letters.read(bootstrap, f"{project.target}.dlq")
+    dead = kafka_io.read_records(bootstrap, f"{project.target}.dlq")
     by_number = {2 * int(d.told["eos.offset"]) + int(d.told["eos.partition"]): d for d in dead}
     refused = [n for n in numbers if kinds[n] in ("malformed", "paid")]
     assert len(dead) == len(by_number)
@@ -108,15 +108,15 @@ def test_each_record_once_in_the_target_or_among_the_dead_letters_whatever_dies(
 ) -> None:
     """Killed after the dead letters were acknowledged, and before the transaction's last steps."""
     project.declare(200, 2, PIPELINE)
-    outside.create_topics(project.broker.bootstrap, 2, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 2, project.source)
     fill(project, range(400))
     log = project.folder / "died"
     at = "dead_letters:after:python"
     died = project.run(EOS_CRASH_AT=at, EOS_CRASH_LOG=str(log))
     assert died.returncode != 0, died.stderr
     assert log.exists(), died.stderr
-    assert outside.read(project.broker.bootstrap, f"{project.target}.dlq") == []
-    half = outside.read(project.broker.bootstrap, f"{project.target}.dlq", "read_uncommitted")
+    assert kafka_io.read(project.broker.bootstrap, f"{project.target}.dlq") == []
+    half = kafka_io.read(project.broker.bootstrap, f"{project.target}.dlq", "read_uncommitted")
     assert len(half) == 80, "the attempt wrote the dead letters of its micro-batch"
 
     done = project.run_warm()
@@ -130,7 +130,7 @@ def test_each_record_once_in_the_target_or_among_the_dead_letters_whatever_dies(
     assert done.stderr.count("20 records dropped by rule `known`") == 2
     total = "drained; 80 malformed records sent to the dead letters; 80 records sent to the dead "
     assert f"{total}letters by rule `paid`" in done.stderr
-    ledger = outside.read(project.broker.bootstrap, project.ledger)
+    ledger = kafka_io.read(project.broker.bootstrap, project.ledger)
     attempts = [record for row in ledger if (record := json.loads(row.value))["kind"] == "attempt"]
     told = Counter()
     for record in attempts:

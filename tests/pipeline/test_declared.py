@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import Producer
-from support import letters, outside
+from support import kafka_io
 from support.project import Project
 
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "orders_enriched"
@@ -63,9 +62,7 @@ def enriched(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def produce(project: Project, *values: bytes | None, partition: int = 1) -> None:
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for value in values:
         producer.produce(project.source, value, b"k", partition=partition)
     assert producer.flush(300) == 0
@@ -89,7 +86,7 @@ def read(
     project: Project, topic: str, decoded: Callable[[bytes], dict[str, Any]] = of_json
 ) -> dict[int, dict[str, Any]]:
     found = {}
-    for row in outside.read(project.broker.bootstrap, topic):
+    for row in kafka_io.read(project.broker.bootstrap, topic):
         value = decoded(row.value)
         assert list(value) == FIELDS
         assert row.key == b"%d" % value["order_id"]
@@ -100,7 +97,7 @@ def read(
 
 def test_what_is_declared_is_what_is_written(project: Project) -> None:
     declare(project)
-    outside.create_topics(project.broker.bootstrap, 2, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 2, project.source)
     given = orders(300)
     produce(project, *(json.dumps(order).encode() for order in given), partition=0)
     odd = [b"no order", b'{"customer": "x"}', None, b'{"order_id": 9, "amount": "x"}']
@@ -118,7 +115,7 @@ def test_what_is_declared_is_what_is_written(project: Project) -> None:
     large = {number: order for number, order in expected.items() if order["gross"] > 10000}
     assert 0 < len(large) < len(expected)
     assert read(project, f"{project.target}.large", of_avro) == large
-    dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    dead = kafka_io.read_records(project.broker.bootstrap, f"{project.target}.dlq")
     assert [(each.key, each.value) for each in dead] == [
         (b"k", value) for value in (odd[0], odd[1], odd[3], unpaid)
     ]

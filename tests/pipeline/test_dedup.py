@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
+from support import kafka_io
+from support.dedup_model import Till
 from support.project import CHECKOUT, Project
-from support.till import Till
 
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
@@ -38,9 +37,7 @@ class Upstream:
 
     def __init__(self, project: Project) -> None:
         self._topic = project.source
-        self._producer = Producer(
-            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-        )
+        self._producer = kafka_io.producer(project.broker.bootstrap)
 
     def send(self, epoch: int, numbers: Iterable[int], first: int = 0, who: str = "app") -> None:
         """`first`: the number whose sequence is 0."""
@@ -60,12 +57,12 @@ class Upstream:
 
 def made(project: Project, records: int = 1000) -> Upstream:
     project.declare(records, PARTITIONS, text=PIPELINE)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     return Upstream(project)
 
 
 def came_out(project: Project) -> Counter[int]:
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     return Counter(int(row.value or b"-1") for row in rows)
 
 
@@ -74,7 +71,7 @@ def once(numbers: Iterable[int]) -> Counter[int]:
 
 
 def positions(project: Project) -> list[dict]:
-    rows = outside.read(project.broker.bootstrap, project.ledger)
+    rows = kafka_io.read(project.broker.bootstrap, project.ledger)
     return [{**json.loads(row.value or b""), "offset": row.offset} for row in rows]
 
 
@@ -187,8 +184,8 @@ def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, 
     text = text.replace("dedup: {{", f"dedup: {{{{scope: {scope}, ")
     text = text.replace("CAST(CAST(value AS STRING) AS INT) % 10 > 0", "who IS NOT NULL")
     project.declare(0, PARTITIONS, text=text)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap})
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    producer = kafka_io.producer(project.broker.bootstrap)
 
     def send(numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -206,7 +203,7 @@ def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, 
     ran(project)
     send(range(first + 60, first + 100))
     ran(project)
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     found = sorted(json.loads(row.value or b"")["number"] for row in rows)
     assert found == list(range(first, first + 100))
     sums: Counter[str] = Counter()
@@ -234,7 +231,7 @@ def test_the_story_of_the_example(project: Project) -> None:
         assert text.count(old) == 1
         text = text.replace(old, new)
     (place / "pipeline.yaml").write_text(text)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     where = project.environment(), project.broker.bootstrap, project.source
     file = project.folder / "stamp"
     with ExitStack() as tills:
@@ -258,7 +255,7 @@ def test_the_story_of_the_example(project: Project) -> None:
         other.sends(200, batches=8)
         again.sends(125, batches=0)  # the first one wakes up
     ran(project)
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     found = [json.loads(row.value or b"") for row in rows]
     assert sorted(each["payment_id"] for each in found) == list(range(200))
     ran(project)  # writes into the table what the others had no time for

@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.project import Project
-from support.warm import KILLED
+from support import kafka_io
+from support.project import KILLED, Project
 
 from eos.faults import POINTS
 
@@ -36,15 +34,13 @@ _MIDNIGHT = (int(time.time()) // DAY - 2) * DAY
 @pytest.fixture
 def made(project: Project) -> Project:
     project.declare(40, PARTITIONS, text=PIPELINE)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     return project
 
 
 def send(project: Project, ids: Iterable[int], after_s: int = 0, **more: object) -> None:
     """Each in a partition of its own choice: a key that comes again may lie in another one."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for at, number in enumerate(ids):
         for part in "xy":
             moment = datetime.fromtimestamp(_MIDNIGHT + after_s + number, timezone.utc)
@@ -60,7 +56,7 @@ def ran(project: Project) -> str:
 
 
 def came_out(project: Project) -> Counter[str]:
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     return Counter((row.value or b"").decode() for row in rows)
 
 

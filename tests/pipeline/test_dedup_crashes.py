@@ -15,11 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.project import Project
+from support import kafka_io
+from support.project import KILLED, Project
 from support.verbs import verify
-from support.warm import KILLED
 
 from eos.dedup.buckets import STATES, read_states, write_states
 from eos.dedup.state_table import ProducersTable, StateVersion
@@ -43,9 +41,7 @@ STEPS = ("producers:before", "producers:after", "end_txn_sent:after")
 
 def send(project: Project, epoch: int, first: int, last: int) -> None:
     """In each partition a producer of its own. What it says is its stamp."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for number in range(first, last):
         for partition in range(PARTITIONS):
             producer.produce(
@@ -60,7 +56,7 @@ def send(project: Project, epoch: int, first: int, last: int) -> None:
 
 def states(project: Project) -> dict[str, tuple[int, int]]:
     """Epoch and last number of each producer, in the version that the ledger names."""
-    rows = outside.read(project.broker.bootstrap, project.ledger)
+    rows = kafka_io.read(project.broker.bootstrap, project.ledger)
     version = StateVersion.of(json.loads(rows[-1].value or b"")["producers"])
     (folder,) = (project.folder / "state" / "dedup").iterdir()
     found = {}
@@ -74,7 +70,7 @@ def states(project: Project) -> dict[str, tuple[int, int]]:
 def test_each_record_once_and_the_states_right_whatever_dies_when(project: Project) -> None:
     """Each life reads what the one before left, and what was sent twice meanwhile."""
     project.declare(2 * TURN, PARTITIONS, text=PIPELINE)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, TURN)
     assert project.run_warm().returncode == 0  # from here on there are states to go back to
     for turn, step in enumerate(STEPS, 1):
@@ -87,14 +83,14 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     send(project, 1, 0, TURN)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     came_out = Counter((row.partition, (row.value or b"").decode()) for row in rows)
     once = [*(f"0:{n}" for n in range(sent)), *(f"1:{n}" for n in range(TURN))]
     assert Counter(value for _, value in came_out.elements()) == Counter(once * PARTITIONS)
     assert states(project) == {f"app-{p}": (1, TURN - 1) for p in range(PARTITIONS)}
     code, report = verified(project)
     assert (code, report["findings"]) == (0, [])
-    sent_in_all = sum(outside.ends(project.broker.bootstrap, project.source).values())
+    sent_in_all = sum(kafka_io.ends(project.broker.bootstrap, project.source).values())
     assert report["dropped"]["proven"] == sent_in_all - came_out.total()
     shown = report["dropped"]["shown"]
     assert {each["reason"] for each in shown} == {"duplicate", "fenced"}
@@ -114,7 +110,7 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
     """Each run has so many records that they are written first, and then found to be duplicates."""
     many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000
     project.declare(4 * many, PARTITIONS, text=PIPELINE)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, many)
     assert project.run_warm().returncode == 0
     steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
@@ -127,7 +123,7 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
         assert was_done_again != step.startswith("judging")
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     came_out = Counter((row.key, row.value) for row in rows)
     assert len(rows) == len(came_out) == PARTITIONS * many * (len(steps) + 1)
     last = many * (len(steps) + 1) - 1
@@ -139,7 +135,7 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
 def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     """It says that more numbers were accepted than were: what is sent next is dropped."""
     project.declare(2 * TURN, PARTITIONS, text=PIPELINE)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, TURN)
     assert project.run_warm().returncode == 0
     assert verified(project)[0] == 0

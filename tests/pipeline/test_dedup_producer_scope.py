@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from confluent_kafka import Producer
 from pipeline import test_dedup
 from pipeline.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, verb
-from support import outside
-from support.project import Project
-from support.warm import KILLED
+from support import kafka_io
+from support.project import KILLED, Project
 
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
@@ -45,9 +43,7 @@ class Upstream:
 
     def __init__(self, project: Project) -> None:
         self._topics = (project.source, f"{project.source}.more")
-        self._producer = Producer(
-            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-        )
+        self._producer = kafka_io.producer(project.broker.bootstrap)
 
     def send(self, epoch: int, numbers: Iterable[int], *, by: int = 0) -> None:
         """`by`: a resend goes to other partitions."""
@@ -66,12 +62,12 @@ class Upstream:
 def made(project: Project, records: int) -> Upstream:
     project.declare(records, PARTITIONS, text=SPREAD)
     names = (project.source, f"{project.source}.more")
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, *names)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, *names)
     return Upstream(project)
 
 
 def values(project: Project, topic: str) -> Counter[str]:
-    rows = outside.read(project.broker.bootstrap, topic)
+    rows = kafka_io.read(project.broker.bootstrap, topic)
     return Counter((row.value or b"").decode() for row in rows)
 
 
@@ -133,7 +129,7 @@ def test_more_tasks_validate_than_write_if_a_target_has_few_partitions(project: 
 def test_in_one_partition_a_producer_waits_after_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     upstream = test_dedup.Upstream(project)
     upstream.send(0, [*range(20), *range(25, 30)])
     assert "10 records sent to the dead letters by rule `dedup_gap`" in ran(project)
@@ -195,12 +191,12 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     if scope == "partition":
         refusing = refusing.replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=refusing)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     upstream = test_dedup.Upstream(project)
     upstream.send(0, [*range(5), 100])  # what lies between is given up
     ran(project)
     upstream.send(0, [50])
-    nobody = Producer({**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap})
+    nobody = kafka_io.producer(project.broker.bootstrap)
     nobody.produce(project.source, b"7", partition=0)
     assert nobody.flush(300) == 0
     ran(project)

@@ -11,15 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
-from support import chain, lake, outside
+from support import kafka_io, lake
 from support.brokers import Kafka
 from support.errors import raises
-from support.project import Project
-from support.warm import KILLED, Warm
+from support.project import KILLED, Project, WarmDriver
 
 from eos.delta import table as delta
 from eos.delta.rows import require_fits
@@ -30,9 +29,9 @@ EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"
 
 
 @pytest.fixture
-def made(tmp_path: Path, broker: Kafka, with_delta: Warm) -> Project:
+def made(tmp_path: Path, broker: Kafka, with_delta: WarmDriver) -> Project:
     project = Project.made(tmp_path, broker, with_delta)
-    outside.create_topics(broker.bootstrap, lake.PARTITIONS, project.source)
+    kafka_io.create_topics(broker.bootstrap, lake.PARTITIONS, project.source)
     return project
 
 
@@ -50,7 +49,7 @@ def stopped(project: Project, code: int = 4) -> str:
 
 def attempts(project: Project) -> list[int]:
     """The offsets of the ledger's attempts."""
-    rows = outside.read(project.broker.bootstrap, project.ledger)
+    rows = kafka_io.read(project.broker.bootstrap, project.ledger)
     return [row.offset for row in rows if json.loads(row.value or b"")["kind"] == "attempt"]
 
 
@@ -76,7 +75,7 @@ def require_all(project: Project, numbers: range) -> None:
     newest = lake.rows(lake.table(project, "last"))
     assert {row["k"]: row["n"] for row in newest} == lake.newest(numbers)
     assert len(newest) == min(lake.KEYS, len(numbers))
-    topic = outside.read(project.broker.bootstrap, project.target)
+    topic = kafka_io.read(project.broker.bootstrap, project.target)
     assert sorted(json.loads(row.value or b"")["n"] for row in topic) == list(numbers)
     for name, known in (("all", "all"), ("last", "newest")):
         assert lake.version(lake.table(project, name), known) == attempts(project)[-1]
@@ -168,7 +167,7 @@ def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -
     constrained(made, None)
     assert f"to {owed} in" in ran(made)
     assert named(made) == {n: "old" if n < 20 else "new" for n in range(30)}
-    topic = [json.loads(row.value or b"") for row in outside.read(*target(made))]
+    topic = [json.loads(row.value or b"") for row in kafka_io.read(*target(made))]
     assert {row["n"]: row["name"] for row in topic} == named(made)
     assert len(topic) == len(lake.rows(lake.table(made, "all"))) == 30
 
@@ -185,7 +184,7 @@ def test_rows_that_the_source_has_lost_before_a_table_took_them_stop_it(made: Pr
     owed = attempts(made)[-1]
     constrained(made, None)
     admin = AdminClient({"bootstrap.servers": made.broker.bootstrap})
-    gone = TopicPartition(made.source, 0, outside.ends(*source(made))[0] - 1)
+    gone = TopicPartition(made.source, 0, kafka_io.ends(*source(made))[0] - 1)
     for future in admin.delete_records([gone]).values():
         future.result(300)
     told = stopped(made)
@@ -331,9 +330,7 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
         {"order_id": n % 5, "state": states[n // 5], "amount": n + 0.5, "at": f"2026-11-2{n // 5}"}
         for n in range(15)
     ]
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": made.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(made.broker.bootstrap)
     for change in changes:
         partition = change["order_id"] % lake.PARTITIONS
         producer.produce(made.source, json.dumps(change), partition=partition)
@@ -357,34 +354,34 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert {row["order_id"]: (row["state"], float(row["amount"])) for row in now} == {
         n: ("sent", 10.5 + n) for n in range(5)
     }
-    opened = [json.loads(row.value or b"") for row in outside.read(*target(made))]
+    opened = [json.loads(row.value or b"") for row in kafka_io.read(*target(made))]
     assert sorted(row["order_id"] for row in opened) == list(range(5))
-    assert len(outside.read(made.broker.bootstrap, f"{made.target}.dlq")) == 1
+    assert len(kafka_io.read(made.broker.bootstrap, f"{made.target}.dlq")) == 1
     told = json.loads(said(made, "verify", "--json", LAKE=str(place)))
     assert told["findings"] == []
 
 
 @pytest.mark.long  # six runs; test_cases.py and test_docs_combinations.py look at the three files
 def test_the_chain_of_three_has_each_sale_in_the_table_once(
-    tmp_path: Path, broker: Kafka, with_delta: Warm, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, broker: Kafka, with_delta: WarmDriver, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Although its source has duplicates and bad records, and then a sale that is late."""
-    projects = chain.declared(Project.made(tmp_path, broker, with_delta))
-    clean, _, last = map(chain.demo, projects)
-    assert clean.load().loaded == len(chain.SALES) + 2 * (1 + 50)
+    projects = lake.copy_examples(Project.made(tmp_path, broker, with_delta))
+    clean, _, last = map(lake.demo_of, projects)
+    assert clean.load().loaded == len(lake.SALES) + 2 * (1 + 50)
     place = {"LAKE": str(tmp_path / "lake")}
     for project in projects:
         ran(project, **place)
-    wanted = chain.totals(number for number in chain.SALES if number != chain.UNPAID)
-    assert chain.found(tmp_path) == wanted
+    wanted = lake.sales_totals(number for number in lake.SALES if number != lake.UNPAID)
+    assert lake.read_sales(tmp_path) == wanted
     capfd.readouterr()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("LAKE", place["LAKE"])
         assert [demo.report(1.5, 0, as_json=False) for demo in (clean, last)] == [0, 0]
-    assert chain.unlike_the_page(capfd.readouterr().out) == []
+    assert lake.missing_on_page(capfd.readouterr().out) == []
     # The newest sale was at 16:19, and the watermark is two hours before.
-    chain.send(projects[0], at=("08:00", "16:19"))
+    lake.send_sales(projects[0], at=("08:00", "16:19"))
     for project in projects:
         ran(project, **place)
     sales, cents = wanted["north", 16]
-    assert chain.found(tmp_path) == {**wanted, ("north", 16): (sales + 1, cents + chain.CENTS)}
+    assert lake.read_sales(tmp_path) == {**wanted, ("north", 16): (sales + 1, cents + lake.CENTS)}

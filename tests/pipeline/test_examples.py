@@ -10,9 +10,9 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from support import outside
+from support import kafka_io
+from support.kafka_io import DAY, DAY_MS
 from support.project import Project
-from support.recent import DAY, DAY_MS
 
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read
@@ -53,7 +53,7 @@ def test_what_fans_out_is_where_it_belongs_once_although_an_attempt_failed(
         }
         for n in range(40)
     }
-    outside.create_topics(at, 2, f"{names}.changes")
+    kafka_io.create_topics(at, 2, f"{names}.changes")
     sent = [{"key": key, "value": json.dumps(order)} for key, order in orders.items()]
     deleted = [f"o{n}" for n in range(0, 40, 7)]
     # In the order of their key's partition: a deletion comes behind what it deletes.
@@ -87,7 +87,7 @@ def test_a_session_is_told_once_when_it_is_over_whichever_run_saw_its_clicks(
 ) -> None:
     declare(project, "sessions", "clicks")
     at, names = project.broker.bootstrap, f"{project.name}.clicks"
-    outside.create_topics(at, 1, names)
+    kafka_io.create_topics(at, 1, names)
 
     def click(user: str, minute: int) -> dict[str, bytes]:
         at_time = f"2026-11-21T{10 + minute // 60:02}:{minute % 60:02}:00Z"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import outside
-from support.faulty import FaultyRun, check_never_mixed, declared
+from support import kafka_io
+from support.executor_faults import FaultyRun, check_never_mixed, declare
 from support.project import Project
 
 from eos.launch import spark
@@ -32,8 +32,8 @@ def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
     project = Project.made(tmp_path, broker)
-    declared(project, "local-cluster[2,1,1024]", RECORDS, timeout="40 seconds")
-    outside.fill(broker.bootstrap, project.source, range(COUNT))
+    declare(project, "local-cluster[2,1,1024]", RECORDS, timeout="40 seconds")
+    kafka_io.fill(broker.bootstrap, project.source, range(COUNT))
     with FaultyRun(project, FAULTS, SPARK_HOME=str(installed(tmp_path / "spark"))) as run:
         run.wake_after(FROZEN)
         assert run.wait() == 0, run.said()

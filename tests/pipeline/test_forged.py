@@ -6,7 +6,7 @@ import base64
 import json
 
 import pytest
-from support.outside import wait_closed
+from support.kafka_io import wait_closed
 from support.project import PIPELINE, Project
 
 from eos.testing.outside import create_topics, fill

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import outside
-from support.growth import cpu_growth, growth, watched
+from support import kafka_io
+from support.processes import cpu_growth, growth, sample_run
 from support.project import Project
 
 pytestmark = pytest.mark.long
@@ -22,10 +22,10 @@ COSTS_AT_MOST = 1.5
 def test_micro_batches_leave_nothing_behind(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(1, partitions=1)
-    outside.create_topics(bootstrap, 1, project.source)
-    outside.fill(bootstrap, project.source, range(MICRO_BATCHES))
+    kafka_io.create_topics(bootstrap, 1, project.source)
+    kafka_io.fill(bootstrap, project.source, range(MICRO_BATCHES))
     run = project.start_warm()
-    samples = watched(run)
+    samples = sample_run(run)
     assert run.wait(1200 + MICRO_BATCHES) == 0, run.said()
     assert samples[-1].micro_batch > MICRO_BATCHES * 0.9
     grown = growth(samples)
@@ -33,4 +33,4 @@ def test_micro_batches_leave_nothing_behind(project: Project) -> None:
     too_much = {what: by for what, by in grown.items() if by > most[what]}
     assert not too_much, grown
     assert cpu_growth(samples) < COSTS_AT_MOST
-    assert len(outside.read(bootstrap, project.target)) == MICRO_BATCHES
+    assert len(kafka_io.read(bootstrap, project.target)) == MICRO_BATCHES

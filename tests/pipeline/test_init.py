@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.installed import link, project_requirements
+from support.docs import link_requirements, project_requirements
 
 pytestmark = pytest.mark.long
 
@@ -111,7 +111,7 @@ def test_an_installation_without_extras_runs_it_and_the_remedy_for_other_machine
     made = shell(tmp_path, f"{sys.executable} -m venv fresh")
     assert made.returncode == 0, made.stderr
     (place,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
-    link(project_requirements(), place)
+    link_requirements(project_requirements(), place)
     install = "pip install --no-deps --force-reinstall -r requirements.txt"
     ran(project, install)
     ran(project, "eos lint pipelines/*/pipeline.yaml")

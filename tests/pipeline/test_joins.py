@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.project import Project
-from support.warm import KILLED
+from support import kafka_io
+from support.project import KILLED, Project
 
 from eos.faults import POINTS
 
@@ -54,15 +52,13 @@ def made(project: Project) -> Project:
     place = project.folder / "pipelines" / project.name
     (place / "transform.py").write_text(TRANSFORM)
     paid = f"{project.source}.paid"
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source, paid)
+    kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source, paid)
     return project
 
 
 def send(project: Project, orders: Iterable[int]) -> None:
     """One each minute; two of three are paid, some minutes later."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for n in orders:
         at = _MIDNIGHT_MS + n * _MINUTE_MS
         where = {"value": b"%d" % n, "partition": n % PARTITIONS}
@@ -74,7 +70,7 @@ def send(project: Project, orders: Iterable[int]) -> None:
 
 
 def came_out(project: Project) -> Counter[tuple[int, str]]:
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     return Counter((int(row.key or b"-1"), (row.value or b"").decode()) for row in rows)
 
 
@@ -97,9 +93,9 @@ def test_each_pair_once_whatever_died_when(made: Project, points: list[str]) -> 
         assert done.returncode == 0, done.stderr
     paid = Counter((n, "false") for n in (*range(300), END) if n % 3)
     assert came_out(made) == paid + Counter((n, "true") for n in range(0, 300, 3))
-    rows = outside.read(made.broker.bootstrap, made.ledger)
+    rows = kafka_io.read(made.broker.bootstrap, made.ledger)
     attempts = [body for body in map(json.loads, (row.value for row in rows)) if "attempt" in body]
     assert len(attempts) > 3
     for topic in (made.source, f"{made.source}.paid"):
-        ends = outside.ends(made.broker.bootstrap, topic)
-        assert outside.group_offsets(made.broker.bootstrap, made.group, topic) == ends
+        ends = kafka_io.ends(made.broker.bootstrap, topic)
+        assert kafka_io.group_offsets(made.broker.bootstrap, made.group, topic) == ends

@@ -9,16 +9,15 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.archived import with_archive, words_of_a_run
-from support.connections import listening, sockets
-from support.processes import naming, of_session
+from support.processes import listening, naming, of_session, sockets
 from support.project import Project
+from support.spark_session import with_archive, words_of_a_run
+from support.waiting import wait_until
 
 from eos.local.java import find_java, wrap
 from eos.spark.local_session import SHORT_LIFE
@@ -134,10 +133,10 @@ def lives(pid: int) -> bool:
 
 
 def until_gone(*pids: int) -> None:
-    end = time.monotonic() + WAIT_S_MAX
-    while any(map(lives, pids)):
-        assert time.monotonic() < end, f"still alive: {[pid for pid in pids if lives(pid)]}"
-        time.sleep(0.05)
+    wait_until(
+        lambda: not any(map(lives, pids)),
+        lambda: f"still alive: {[pid for pid in pids if lives(pid)]}",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -212,10 +211,7 @@ def test_a_signal_that_comes_before_the_driver_is_kept_for_it(folder: Path) -> N
     )
     one = launch(folder)
     jvm_log = folder / "jvm.log"  # made just before the JVM is started
-    end = time.monotonic() + WAIT_S_MAX
-    while not jvm_log.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(jvm_log.exists)
     one.process.send_signal(signal.SIGTERM)
     assert one.end() == 43
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 from pyspark.sql.avro.functions import to_avro
-from support.archived import archive as archive_of_runs
-from support.archived import words_of_a_run
-from support.local_spark import end_jvm
+from support.spark_session import archive as archive_of_runs
+from support.spark_session import end_jvm, words_of_a_run
 
 from eos.config.load import load_profile
 from eos.launch import spark

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from support.kafka_io import fill_topic
 from support.processes import peak_mb, workers
 from support.project import Project
-from support.volume import fill_topic
 
 pytestmark = pytest.mark.long
 

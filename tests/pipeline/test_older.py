@@ -6,9 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import outside
-from support.project import PROFILE, Project
-from support.warm import KILLED, Warm
+from support import brokers, kafka_io
+from support.project import KILLED, PROFILE, Project, WarmDriver
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -17,7 +16,9 @@ COUNT = 2 * RECORDS
 
 
 @pytest.fixture
-def older(project: Project, older_broker: EmbeddedKafka, tmp_path: Path, warm: Warm) -> Project:
+def older(
+    project: Project, older_broker: EmbeddedKafka, tmp_path: Path, warm: WarmDriver
+) -> Project:
     made = Project(tmp_path, older_broker, project.name, warm)
     text = PROFILE.format(bootstrap=older_broker.bootstrap, root=tmp_path / "state")
     made.profile.write_text(text)
@@ -28,16 +29,16 @@ def older(project: Project, older_broker: EmbeddedKafka, tmp_path: Path, warm: W
 def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path) -> None:
     bootstrap, log = older.broker.bootstrap, tmp_path / "crash.log"
     older.declare(RECORDS, PARTITIONS)
-    outside.create_topics(bootstrap, PARTITIONS, older.source)
-    outside.fill(bootstrap, older.source, range(COUNT))
+    kafka_io.create_topics(bootstrap, PARTITIONS, older.source)
+    kafka_io.fill(bootstrap, older.source, range(COUNT))
     died = older.run_warm(EOS_CRASH_AT="offsets:after:both", EOS_CRASH_LOG=str(log))
     assert died.returncode == KILLED, died.stderr
     assert log.exists(), died.stderr
     last = older.run_warm()
     assert last.returncode == 0, last.stderr
 
-    went_in = outside.read(bootstrap, older.source)
-    came_out = outside.read(bootstrap, older.target)
+    went_in = kafka_io.read(bootstrap, older.source)
+    came_out = kafka_io.read(bootstrap, older.target)
     assert Counter((row.key, row.value) for row in came_out) == Counter(
         (row.key, row.value) for row in went_in
     )
@@ -46,9 +47,9 @@ def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path
         number = int(row.value or b"-1")
         assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
         newest[row.key] = number
-    ends = outside.ends(bootstrap, older.source)
-    assert outside.group_offsets(bootstrap, older.group, older.source) == ends
+    ends = kafka_io.ends(bootstrap, older.source)
+    assert kafka_io.group_offsets(bootstrap, older.group, older.source) == ends
 
-    markers = outside.check_topic(older.broker, older.target)
+    markers = brokers.check_topic(older.broker, older.target)
     assert markers["ABORT"] >= PARTITIONS, "no half-written transaction was left behind"
     assert markers["COMMIT"] >= 2 * PARTITIONS

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support import outside
-from support.project import PROFILE, Project
+from support import kafka_io
+from support.project import PROFILE, Project, WarmDriver
 from support.verbs import verify
-from support.warm import Warm
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing import require_each_once
@@ -50,7 +49,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture
-def resume(left: EmbeddedKafka, with_delta: Warm, monkeypatch: pytest.MonkeyPatch) -> Any:
+def resume(left: EmbeddedKafka, with_delta: WarmDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs a pipeline to the end of its source and then verifies it."""
     folder = left.root.parents[1]
     monkeypatch.chdir(folder)
@@ -136,7 +135,7 @@ def test_other_pipelines_resume_at_the_ledgers_ends(left: EmbeddedKafka, resume:
 def test_the_audit_table_has_the_rows_of_before(left: EmbeddedKafka, resume: Any) -> None:
     place = left.root.parent / "audit" / "transactions"
     before = DeltaTable(str(place)).to_pyarrow_table(filters=[("pipeline", "=", "orders_enriched")])
-    outside.wait_closed(left.bootstrap, "eos.ledger.orders_enriched")
+    kafka_io.wait_closed(left.bootstrap, "eos.ledger.orders_enriched")
     resume("orders_enriched")
     after = DeltaTable(str(place)).to_pyarrow_table(filters=[("pipeline", "=", "orders_enriched")])
     assert 0 < before.num_rows < after.num_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support import outside
+from support import kafka_io
 from support.project import PIPELINE, Project
 
 FAILING = """
@@ -27,18 +27,18 @@ def test_once_is_one_micro_batch_also_where_one_was_begun(project: Project) -> N
     flag = project.folder / "fails"
     transform = project.folder / "pipelines" / project.name / "transform.py"
     transform.write_text(FAILING.format(flag=str(flag)))
-    outside.create_topics(bootstrap, 2, project.source)
+    kafka_io.create_topics(bootstrap, 2, project.source)
 
     def written() -> int:
-        return len(outside.read(bootstrap, project.target))
+        return len(kafka_io.read(bootstrap, project.target))
 
-    outside.fill(bootstrap, project.source, range(50))
+    kafka_io.fill(bootstrap, project.source, range(50))
     flag.touch()
     failed = project.run_warm()
     assert failed.returncode != 0, failed.stderr
     assert "ValueError: as written" in failed.stderr
     flag.unlink()
-    outside.fill(bootstrap, project.source, range(50, 100))
+    kafka_io.fill(bootstrap, project.source, range(50, 100))
     # One micro-batch is what the failed run planned: what came since is not in it.
     once = project.run_warm()
     assert once.returncode == 0, once.stderr
@@ -51,7 +51,7 @@ def test_once_is_one_micro_batch_also_where_one_was_begun(project: Project) -> N
     assert written() == 100
     # A flag overrides the file, and the run says which key it ignores.
     project.declare(5)
-    outside.fill(bootstrap, project.source, range(100, 120))
+    kafka_io.fill(bootstrap, project.source, range(100, 120))
     overridden = project.run_warm("--once")
     assert overridden.returncode == 0, overridden.stderr
     assert "so `max_records: 5` of the pipeline file is ignored" in overridden.stderr

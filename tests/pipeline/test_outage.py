@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import outside
+from support import kafka_io
 from support.project import PIPELINE, Project
+from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -25,33 +25,29 @@ def own(tmp_path: Path) -> Iterator[Project]:
         yield Project.made(tmp_path, kafka)
 
 
-def until(process: subprocess.Popen[bytes], log: Path, what: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while not what():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < give_up_at, log.read_text()
-        time.sleep(0.1)
-
-
 @pytest.mark.long
 def test_an_outage_while_a_pipeline_is_idle_is_reported_with_its_end(own: Project) -> None:
     bootstrap, log = own.broker.bootstrap, own.folder / "run.log"
     own.declare(1000, text=FOREVER)
-    outside.create_topics(bootstrap, 2, own.source)
-    outside.fill(bootstrap, own.source, range(100))
+    kafka_io.create_topics(bootstrap, 2, own.source)
+    kafka_io.fill(bootstrap, own.source, range(100))
     with log.open("w") as stderr:
         process = subprocess.Popen(
             own.command(), env=own.environment(), cwd=own.folder, stderr=stderr
         )
     try:
-        until(process, log, lambda: "committed" in log.read_text())
+        wait_until(lambda: "committed" in log.read_text(), log.read_text, process)
         (node,) = own.broker.nodes
         node.signal("broker_pid", signal.SIGSTOP)
         try:
-            until(process, log, lambda: "no broker has responded since" in log.read_text())
+            wait_until(
+                lambda: "no broker has responded since" in log.read_text(), log.read_text, process
+            )
         finally:
             node.signal("broker_pid", signal.SIGCONT)
-        until(process, log, lambda: "a broker responds again, after" in log.read_text())
+        wait_until(
+            lambda: "a broker responds again, after" in log.read_text(), log.read_text, process
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S_MAX) == 0, log.read_text()
     finally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from support import outside
+from confluent_kafka import Consumer, TopicPartition
+from support import kafka_io
 from support.project import Project
 
 PIPELINE = """
@@ -64,8 +64,8 @@ def read(bootstrap: str, topic: str, partitions: int) -> Counter[Record]:
 def test_key_value_and_headers(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(1_000, text=PIPELINE)
-    outside.create_topics(bootstrap, 4, project.source)
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3})
+    kafka_io.create_topics(bootstrap, 4, project.source)
+    producer = kafka_io.producer(bootstrap)
     for key, value, headers in records():
         producer.produce(project.source, value, key, headers=list(headers))
     assert producer.flush(300) == 0

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-from support import outside
-from support.archived import class_path, with_archive, words_of_a_run
+from support import kafka_io
 from support.brokers import Kafka
-from support.local_spark import end_jvm
 from support.project import RUN_S_MAX, Project
-from support.registry import registry
+from support.schemas import registry
+from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
 from eos.checkpoint.files import HadoopFiles
 from eos.cli.plan import _delta, _joined
@@ -60,7 +59,7 @@ def test_what_spark_would_refuse_is_found_beside_what_the_cluster_has(
     project = Project.made(tmp_path, broker)
     project.declare(10, text=STATEFUL)
     (tmp_path / "pipelines" / project.name / "order.avsc").write_text(json.dumps(ORDER))
-    outside.create_topics(broker.bootstrap, 2, project.source)
+    kafka_io.create_topics(broker.bootstrap, 2, project.source)
     command = [sys.executable, "-m", "eos", "plan", *project.words(), "--check", "--json"]
     with registry() as made:
         profile = project.profile.read_text()

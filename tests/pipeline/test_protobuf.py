@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from support import letters, outside
-from support.descriptors import descriptor_file, message, shop
+from support import kafka_io
 from support.errors import raises
-from support.letters import Record
-from support.local_spark import local_spark
+from support.kafka_io import NOW_MS, Record
 from support.project import Project
-from support.recent import NOW_MS
+from support.schemas import descriptor_file, message, shop
+from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import RecordRefusedError
@@ -218,16 +217,16 @@ def test_a_files_tests_write_messages_as_mappings(spark, project):
 
 def test_messages_come_and_go_through_kafka(project: Project) -> None:
     declare(project)
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     values: list[bytes | None] = [order(n) for n in range(100)]
     values[10] = b"no order"
     values[20] = None
     records = [Record(0, b"\x08\x07", value, (), NOW_MS) for value in values]
-    letters.write(project.broker.bootstrap, project.source, records)
+    kafka_io.write_records(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "1 malformed record sent to the dead letters" in done.stderr
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     expected = [(n, n / 2, n % 3) for n in range(100) if n not in (10, 20)]
     found = [SMALL.FromString(row.value) for row in rows if row.value]
     assert [(each.id, each.gross, each.kind) for each in found] == expected
@@ -236,8 +235,8 @@ def test_messages_come_and_go_through_kafka(project: Project) -> None:
     assert sorted(row.key for row in rows if row.value) == sorted(
         KEY(id=n).SerializeToString() for n, *_ in expected
     )
-    whole = outside.read(project.broker.bootstrap, f"{project.target}.whole")
+    whole = kafka_io.read(project.broker.bootstrap, f"{project.target}.whole")
     assert [row.value for row in whole] == [order(n) for n, *_ in expected]
-    (dead,) = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    (dead,) = kafka_io.read_records(project.broker.bootstrap, f"{project.target}.dlq")
     assert (dead.key, dead.value) == (b"\x08\x07", b"no order")
     assert dead.told["eos.error"] == "the value is no Protobuf message `shop.Order`"

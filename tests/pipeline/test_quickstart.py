@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.documents import blocks
+from support.docs import blocks
 from support.project import Project
 from support.verbs import init, replay, verify
 

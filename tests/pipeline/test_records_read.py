@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from support import outside
+from support import kafka_io
 from support.project import PIPELINE, Project
 
 STEP = '{{python: "pipelines.{module}.transform:passed_on"}}'
@@ -13,7 +13,7 @@ STEP = '{{python: "pipelines.{module}.transform:passed_on"}}'
 
 def written(project: Project) -> None:
     """Ten records that are committed, five that are not, and a marker for each transaction."""
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     producer = Producer(
         {"bootstrap.servers": project.broker.bootstrap, "transactional.id": project.source}
     )

@@ -5,31 +5,31 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.past import RECORDS, Past
 from support.project import Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 ASIDE = "--set-checkpoint-aside"
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
-def test_lost_it_goes_on_where_the_ledger_ends(past: Past) -> None:
+def test_lost_it_goes_on_where_the_ledger_ends(past: SparkPipeline) -> None:
     past.ran(2)
     shutil.rmtree(past.checkpoints)
     past.ran(1)
 
 
-def test_half_made_with_starts_of_an_older_plan_it_is_not_used(past: Past) -> None:
+def test_half_made_with_starts_of_an_older_plan_it_is_not_used(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.remove("offsets", "commits")
     past.ran(1)
     assert past.checkpoint.folder.name == "0002"
 
 
-def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: Past) -> None:
+def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: SparkPipeline) -> None:
     past.ran(3)
     past.checkpoint.fall_back(1, to_planned=True)
     assert "micro-batch 2 skipped" in past.goes_on()
@@ -38,7 +38,7 @@ def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: Past) -> Non
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
-    past: Past, batches: int
+    past: SparkPipeline, batches: int
 ) -> None:
     past.ran(3)
     past.checkpoint.fall_back(batches)
@@ -49,7 +49,7 @@ def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
     past.ran(1)
 
 
-def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: Past) -> None:
+def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: SparkPipeline) -> None:
     past.ran(3)
     past.write_batches(1)
     past.checkpoint.fall_back(1, to_planned=True)
@@ -60,7 +60,7 @@ def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: Past) -> 
     past.ran(1)
 
 
-def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: Past) -> None:
+def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: SparkPipeline) -> None:
     past.ran(2)
     copy = past.project.folder / "copy"
     past.checkpoint.copy_to(copy)
@@ -71,7 +71,7 @@ def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: Past) -> 
 
 
 @pytest.mark.parametrize("verb", [ASIDE, "--adopt-checkpoint"])
-def test_read_on_by_plain_spark_it_has_a_hole(past: Past, verb: str) -> None:
+def test_read_on_by_plain_spark_it_has_a_hole(past: SparkPipeline, verb: str) -> None:
     past.ran(2)
     past.write_batches(2)
     topic, end = past.project.source, 2 * RECORDS

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from support.past import RECORDS, Past
 from support.project import Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2}).ran(2)
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2}).ran(2)
 
 
-def test_deleted_it_is_warned_of_and_put_right(past: Past) -> None:
+def test_deleted_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.delete_group()
     said = past.goes_on()
     assert f"{past.project.source}-0 is at nothing, the ledger at {2 * RECORDS}" in said
@@ -20,7 +20,7 @@ def test_deleted_it_is_warned_of_and_put_right(past: Past) -> None:
     past.ran(1)
 
 
-def test_reset_back_it_is_warned_of_and_put_right(past: Past) -> None:
+def test_reset_back_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.move_group(past.project.source, {1: 3})
     said = past.goes_on()
     assert f"{past.project.source}-1 is at 3, the ledger at {2 * RECORDS}" in said
@@ -29,7 +29,7 @@ def test_reset_back_it_is_warned_of_and_put_right(past: Past) -> None:
 
 
 @pytest.mark.parametrize("verb", ["--from-group", "--restore-group"])
-def test_reset_ahead_it_stops(past: Past, verb: str) -> None:
+def test_reset_ahead_it_stops(past: SparkPipeline, verb: str) -> None:
     past.write_batches(1)
     past.move_group(past.project.source, {1: 2 * RECORDS + 3})
     where = f"{past.project.source}-1 is at {2 * RECORDS + 3}, the ledger at {2 * RECORDS}"
@@ -41,7 +41,7 @@ def test_reset_ahead_it_stops(past: Past, verb: str) -> None:
     past.ran(1)
 
 
-def test_moved_inside_a_transaction_it_is_warned_of_and_put_right(past: Past) -> None:
+def test_moved_inside_a_transaction_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     """A plain OffsetCommit between ours and the end of the transaction wins."""
     past.write_batches(2)
     with past.paused_at("offsets:after") as run:

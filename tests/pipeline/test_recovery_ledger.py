@@ -6,19 +6,19 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from support.past import RECORDS, Past
 from support.project import PIPELINE, Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 # Not before it has taken the pipeline: each row fails, when it is read.
 FAILING = "def passed_on(frame):\n    return frame.where('assert_true(key IS NULL) IS NULL')\n"
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
-def test_deleted_it_is_not_begun_anew(past: Past) -> None:
+def test_deleted_it_is_not_begun_anew(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
     past.stops("[ledger_lost]", past.project.ledger, remedy="--from-group")
@@ -26,7 +26,7 @@ def test_deleted_it_is_not_begun_anew(past: Past) -> None:
     past.ran(1)
 
 
-def test_deleted_with_the_group_the_checkpoint_still_knows(past: Past) -> None:
+def test_deleted_with_the_group_the_checkpoint_still_knows(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
     past.delete_group()
@@ -36,7 +36,7 @@ def test_deleted_with_the_group_the_checkpoint_still_knows(past: Past) -> None:
     past.ran(1)
 
 
-def test_deleted_with_the_checkpoint_the_group_still_knows(past: Past) -> None:
+def test_deleted_with_the_checkpoint_the_group_still_knows(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
     shutil.rmtree(past.checkpoints)
@@ -46,11 +46,13 @@ def test_deleted_with_the_checkpoint_the_group_still_knows(past: Past) -> None:
     past.ran(1)
 
 
-def test_the_checkpoint_of_another_program_is_not_begun_anew(past: Past, project: Project) -> None:
+def test_the_checkpoint_of_another_program_is_not_begun_anew(
+    past: SparkPipeline, project: Project
+) -> None:
     """Spark wrote it as it does for any query: who called it can't be told from its files."""
     past.ran(2)
     text = PIPELINE.replace("{source}", past.project.source)
-    other = Past(replace(project, name=f"{project.name}b"), {}, text)
+    other = SparkPipeline(replace(project, name=f"{project.name}b"), {}, text)
     other.topics, other.written = past.topics, past.written
     other.declare()
     shutil.copytree(past.checkpoint.folder, other.checkpoints / "0001")
@@ -60,7 +62,7 @@ def test_the_checkpoint_of_another_program_is_not_begun_anew(past: Past, project
     other.ran(1)
 
 
-def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: Past) -> None:
+def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: SparkPipeline) -> None:
     past.ran(1)
     past.write_batches(1)
     transform = past.project.folder / "pipelines" / past.project.name / "transform.py"
@@ -75,7 +77,7 @@ def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: Past) -
     past.ran(1)
 
 
-def test_a_copy_of_another_deployments_checkpoint_is_not_gone_on_with(past: Past) -> None:
+def test_a_copy_of_another_deployments_checkpoint_is_not_gone_on_with(past: SparkPipeline) -> None:
     past.ran(1)
     state = past.project.folder / "state"
     shutil.copytree(state, past.project.folder / "elsewhere")

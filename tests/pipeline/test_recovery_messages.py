@@ -6,19 +6,19 @@ import time
 from collections import Counter
 
 import pytest
-from support import outside
-from support.past import Past
+from support import kafka_io
 from support.project import PIPELINE, Project
+from support.spark_recovery import SparkPipeline
 
 ASIDE = "--set-checkpoint-aside"
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
-def test_with_half_an_offsets_file_it_stops(past: Past) -> None:
+def test_with_half_an_offsets_file_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.truncate("offsets/1", 40)
     past.stops("[checkpoint_unreadable]", f"{past.checkpoint.folder}/offsets/1", remedy=ASIDE)
@@ -26,7 +26,7 @@ def test_with_half_an_offsets_file_it_stops(past: Past) -> None:
     past.ran(1)
 
 
-def test_with_half_its_metadata_it_stops(past: Past) -> None:
+def test_with_half_its_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.truncate("metadata", 10)
     past.stops(f"{past.checkpoint.folder}/metadata", remedy=ASIDE)
@@ -36,7 +36,7 @@ def test_with_half_its_metadata_it_stops(past: Past) -> None:
 
 @pytest.mark.parametrize("names", [["offsets/1"], ["offsets/1", "commits/1"], ["metadata"]])
 def test_with_files_that_a_power_cut_emptied_it_takes_a_fresh_one(
-    past: Past, names: list[str]
+    past: SparkPipeline, names: list[str]
 ) -> None:
     past.ran(2)
     for name in names:
@@ -45,7 +45,7 @@ def test_with_files_that_a_power_cut_emptied_it_takes_a_fresh_one(
     assert past.checkpoint.folder.name == "0002"
 
 
-def test_without_metadata_it_stops(past: Past) -> None:
+def test_without_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.remove("metadata")
     past.stops(f"{past.checkpoint.folder}", remedy=ASIDE)
@@ -53,7 +53,7 @@ def test_without_metadata_it_stops(past: Past) -> None:
     past.ran(1)
 
 
-def test_an_added_partition_that_lost_its_beginning_stops(past: Past) -> None:
+def test_an_added_partition_that_lost_its_beginning_stops(past: SparkPipeline) -> None:
     past.ran(2)
     topic = past.project.source
     past.add_partitions(topic, 3)
@@ -71,7 +71,7 @@ LOST = {"begin:after": 0, "all_acked:before": 0, "offsets:after": 16}
 
 @pytest.mark.parametrize("point", LOST)
 def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
-    past: Past, point: str
+    past: SparkPipeline, point: str
 ) -> None:
     past.ran(2)
     before = Counter(past.expected)
@@ -92,7 +92,7 @@ def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
     give_up_at = time.monotonic() + 300
     missing = wanted
     while missing.total() > LOST[point] and time.monotonic() < give_up_at:  # markers may come late
-        found = Counter(row.value for row in outside.read(past.bootstrap, past.project.target))
+        found = Counter(row.value for row in kafka_io.read(past.bootstrap, past.project.target))
         assert not found - wanted
         missing = wanted - found
     assert missing.total() == LOST[point]
@@ -101,13 +101,13 @@ def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
 def test_a_start_at_the_end_that_has_read_nothing_yet_is_remembered(project: Project) -> None:
     """Its first record says where it begins, in numbers: a second start does not move that."""
     text = PIPELINE.replace("max_records", "start: latest, max_records")
-    past = Past(project, {project.source: 2}, text)
+    past = SparkPipeline(project, {project.source: 2}, text)
     past.write(dict.fromkeys(past.partitions(), 3), is_lost=True)
     past.goes_on()
     past.ran(2)
 
 
-def test_a_first_run_that_found_nothing_is_no_contradiction(past: Past) -> None:
+def test_a_first_run_that_found_nothing_is_no_contradiction(past: SparkPipeline) -> None:
     past.goes_on()
     past.goes_on()
     past.ran(2)

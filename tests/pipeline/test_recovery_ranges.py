@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from support.past import RECORDS, Past
 from support.project import Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
+def past(project: Project) -> SparkPipeline:
     """Micro-batches 0 and 1 have read all four partitions, micro-batch 2 only two of them."""
-    made = Past(project, {project.source: 4}).ran(2)
+    made = SparkPipeline(project, {project.source: 4}).ran(2)
     topic = project.source
     made.write({(topic, 0): RECORDS, (topic, 1): RECORDS})
     made.goes_on()
     return made
 
 
-def test_whole_new_inside_and_done_are_each_treated_by_itself(past: Past) -> None:
+def test_whole_new_inside_and_done_are_each_treated_by_itself(past: SparkPipeline) -> None:
     topic = past.project.source
     past.checkpoint.fall_back(1, to_planned=True)
     past.add_partitions(topic, 5)
@@ -30,7 +30,7 @@ def test_whole_new_inside_and_done_are_each_treated_by_itself(past: Past) -> Non
     past.ran(1)
 
 
-def test_beyond_in_one_partition_begins_a_fresh_one_for_all_of_them(past: Past) -> None:
+def test_beyond_in_one_partition_begins_a_fresh_one_for_all_of_them(past: SparkPipeline) -> None:
     topic, end = past.project.source, 3 * RECORDS
     past.write({(topic, 2): 5, (topic, 3): 5})
     past.checkpoint.fall_back(1, to_planned=True)
@@ -42,7 +42,7 @@ def test_beyond_in_one_partition_begins_a_fresh_one_for_all_of_them(past: Past) 
     assert "/0001 is older than the ledger: the run uses a fresh one" in past.goes_on()
 
 
-def test_a_hole_in_one_partition_stops_all_of_them(past: Past) -> None:
+def test_a_hole_in_one_partition_stops_all_of_them(past: SparkPipeline) -> None:
     topic, end = past.project.source, 2 * RECORDS
     past.write_batches(2)
     ends = {int(at): offset for at, offset in past.checkpoint.ends(2)[topic].items()}
@@ -58,7 +58,7 @@ def test_a_hole_in_one_partition_stops_all_of_them(past: Past) -> None:
 
 @pytest.mark.parametrize("verb", ["--accept-start", "--set-checkpoint-aside"])
 def test_a_new_partition_that_the_checkpoint_is_already_inside_of_stops(
-    past: Past, verb: str
+    past: SparkPipeline, verb: str
 ) -> None:
     topic = past.project.source
     past.add_partitions(topic, 5)

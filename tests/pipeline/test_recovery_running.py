@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support import outside
-from support.past import RECORDS, Past
+from support import brokers, kafka_io
 from support.project import TRANSFORM, Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 LIMIT = 150  # bytes: two or three of the records
 REFUSING = """
@@ -48,16 +48,16 @@ def passed_on(frame):
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
-def transform(past: Past, text: str, **values: object) -> None:
+def transform(past: SparkPipeline, text: str, **values: object) -> None:
     place = past.project.folder / "pipelines" / past.project.name / "transform.py"
     place.write_text(text.format(**values) if values else text)
 
 
-def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: Past) -> None:
+def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: SparkPipeline) -> None:
     past.ran(1)
     assert past.project.warm is not None
     driver = past.project.warm.pid
@@ -70,11 +70,13 @@ def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: Past)
     transform(past, TRANSFORM)
     past.goes_on()
     assert past.project.warm.pid == driver
-    markers = outside.check_topic(past.project.broker, past.project.target)
+    markers = brokers.check_topic(past.project.broker, past.project.target)
     assert markers["COMMIT"] > 0
 
 
-def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(past: Past) -> None:
+def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(
+    past: SparkPipeline,
+) -> None:
     past.write_batches(3)
     transform(past, CONCURRENT, folder=str(past.checkpoints))
     done = past.project.run_warm()
@@ -85,7 +87,7 @@ def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(past
     past.ran(1)
 
 
-def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: Past) -> None:
+def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: SparkPipeline) -> None:
     """As by a fenced copy in a store whose rename is not atomic."""
     past.write_batches(3)
     transform(past, OVERWRITTEN)
@@ -105,7 +107,9 @@ def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: Past) -
     past.goes_on()
 
 
-def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(past: Past) -> None:
+def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(
+    past: SparkPipeline,
+) -> None:
     past.ran(2)
     before = Counter(past.expected)
     past.write_batches(3)
@@ -117,7 +121,9 @@ def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(past: P
     past.check()
 
 
-def test_a_source_recreated_with_fewer_records_is_recreated_and_not_lost(past: Past) -> None:
+def test_a_source_recreated_with_fewer_records_is_recreated_and_not_lost(
+    past: SparkPipeline,
+) -> None:
     """Spark reports offsets that went back, which looks like an unclean leader election."""
     past.write_batches(3)
     source = past.project.source
@@ -134,12 +140,14 @@ def test_a_source_recreated_with_fewer_records_is_recreated_and_not_lost(past: P
     assert "unclean" not in told
 
 
-def test_a_limit_that_is_lowered_while_a_pipeline_runs_costs_one_attempt(past: Past) -> None:
+def test_a_limit_that_is_lowered_while_a_pipeline_runs_costs_one_attempt(
+    past: SparkPipeline,
+) -> None:
     """Record batches of the first attempt are larger than the target's topic then allows."""
     past.write_batches(2)
     target = past.project.target
     with past.paused_at("begin:after") as run:
-        outside.set_topic(past.bootstrap, target, max_message_bytes=str(LIMIT))
+        kafka_io.set_topic(past.bootstrap, target, max_message_bytes=str(LIMIT))
     assert run.wait() == 0, run.said()
     lowered = f"max.message.bytes of the topic '{target}' changed from 1048588 to {LIMIT}"
     assert lowered in run.said()

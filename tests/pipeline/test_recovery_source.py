@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.past import RECORDS, Past
 from support.project import PIPELINE, Project
+from support.spark_recovery import RECORDS, SparkPipeline
 
 from eos.startup import topic_lookup
 
@@ -13,21 +13,21 @@ PATTERN = PIPELINE.replace("topic: {source}", 'pattern: "{name}[.]in[.].*"')
 
 
 @pytest.fixture
-def past(project: Project) -> Past:
-    return Past(project, {project.source: 2})
+def past(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {project.source: 2})
 
 
 @pytest.fixture(params=[TWO, PATTERN], ids=["names", "pattern"])
-def two(project: Project, request: pytest.FixtureRequest) -> Past:
-    return Past(project, {f"{project.source}.{name}": 2 for name in "ab"}, request.param)
+def two(project: Project, request: pytest.FixtureRequest) -> SparkPipeline:
+    return SparkPipeline(project, {f"{project.source}.{name}": 2 for name in "ab"}, request.param)
 
 
 @pytest.fixture
-def matched(project: Project) -> Past:
-    return Past(project, {f"{project.source}.a": 2}, PATTERN)
+def matched(project: Project) -> SparkPipeline:
+    return SparkPipeline(project, {f"{project.source}.a": 2}, PATTERN)
 
 
-def test_a_topic_that_was_created_again_stops(past: Past) -> None:
+def test_a_topic_that_was_created_again_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.source)
     past.create_topic(past.project.source)
@@ -46,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_topic_that_is_gone_stops(past: Past) -> None:
+def test_a_topic_that_is_gone_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.source)
     past.stops(
@@ -58,14 +58,14 @@ def test_a_topic_that_is_gone_stops(past: Past) -> None:
     past.ran(2)
 
 
-def test_what_is_deleted_below_the_ledgers_end_is_nobodys_loss(past: Past) -> None:
+def test_what_is_deleted_below_the_ledgers_end_is_nobodys_loss(past: SparkPipeline) -> None:
     past.ran(2)
     past.truncate(past.project.source, 0, RECORDS + 3)
     past.truncate(past.project.source, 1, 2 * RECORDS)
     past.ran(1)
 
 
-def test_what_is_deleted_beyond_the_ledgers_end_stops(past: Past) -> None:
+def test_what_is_deleted_beyond_the_ledgers_end_stops(past: SparkPipeline) -> None:
     past.ran(2)
     topic = past.project.source
     past.write({(topic, 1): 3}, is_lost=True)
@@ -78,14 +78,14 @@ def test_what_is_deleted_beyond_the_ledgers_end_stops(past: Past) -> None:
     past.goes_on()
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(past: Past) -> None:
+def test_partitions_that_are_added_are_read_from_their_beginning(past: SparkPipeline) -> None:
     past.ran(2)
     past.add_partitions(past.project.source, 4)
     past.declare()
     past.ran(2)
 
 
-def test_several_topics_of_which_one_has_something_new(two: Past) -> None:
+def test_several_topics_of_which_one_has_something_new(two: SparkPipeline) -> None:
     two.ran(2)
     one, other = two.topics
     two.write({(one, 0): 5})
@@ -96,7 +96,7 @@ def test_several_topics_of_which_one_has_something_new(two: Past) -> None:
     assert "micro-batch 0 committed: 5 records in, 5 out" in two.goes_on()  # in a fresh one
 
 
-def test_one_of_several_topics_that_was_created_again_stops(two: Past) -> None:
+def test_one_of_several_topics_that_was_created_again_stops(two: SparkPipeline) -> None:
     two.ran(1)
     _, other = two.topics
     two.delete_topic(other)
@@ -106,7 +106,7 @@ def test_one_of_several_topics_that_was_created_again_stops(two: Past) -> None:
     two.ran(1)
 
 
-def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: Past) -> None:
+def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: SparkPipeline) -> None:
     matched.ran(2)
     new = f"{matched.project.source}.b"
     matched.topics[new] = 2
@@ -116,7 +116,7 @@ def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: Past) -
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_topic_that_no_longer_matches_since_it_is_gone_stops(matched: Past) -> None:
+def test_a_topic_that_no_longer_matches_since_it_is_gone_stops(matched: SparkPipeline) -> None:
     new = f"{matched.project.source}.b"
     matched.topics[new] = 2
     matched.create_topic(new)

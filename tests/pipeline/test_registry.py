@@ -9,11 +9,10 @@ from typing import Any
 
 import fastavro
 import pytest
-from support import letters, outside
-from support.letters import Record
+from support import kafka_io
+from support.kafka_io import NOW_MS, Record
 from support.project import Project
-from support.recent import NOW_MS
-from support.registry import FakeRegistry, registry
+from support.schemas import FakeRegistry, registry
 
 pytestmark = pytest.mark.spark
 
@@ -122,14 +121,14 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         None,
         framed(third, PLACED, {"from": at, "to": at, "id": 5, "kind": "placed"}),
     ]
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     records = [Record(0, b"k", value, (), NOW_MS) for value in values]
-    letters.write(project.broker.bootstrap, project.source, records)
+    kafka_io.write_records(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "the schema registry has new schemas: id 1002 of the value" in done.stderr
     assert "4 malformed records sent to the dead letters" in done.stderr
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     assert [written(row.value, asked) for row in rows if row.value] == [
         {"id": 1, "kind": "old"},
         {"id": 2, "kind": "new"},
@@ -138,7 +137,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     ]
     assert sum(row.value is None for row in rows) == 1
     assert asked.subjects["written-value"]
-    dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    dead = kafka_io.read_records(project.broker.bootstrap, f"{project.target}.dlq")
     assert [letter.value for letter in dead] == values[3:7]
     reasons = [letter.told["eos.error"] for letter in dead]
     assert reasons == [
@@ -157,20 +156,20 @@ def test_without_files_the_latest_schemas_of_each_start_read_and_write(
     latest = "key: {{avro: {{subject: out-key}}}}\n    value: {{avro: {{subject: out-value}}}}"
     project.declare(1000, 1, text.replace(sink, latest))
     project.profile.write_text(project.profile.read_text() + f'registry: {{url: "{asked.url}"}}\n')
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     first, key = asked.add("orders-value", FIRST), asked.add("out-key", KEY)
     value = framed(first, FIRST, {"id": 1, "was": "x"})
     wanted = []
     for schema, read in ((FIRST, {"id": 1, "was": "x"}), (READER, {"id": 1, "kind": "old"})):
         asked.add("orders-value", schema)
         asked.add("out-value", {**schema, "name": "Out"})
-        letters.write(
+        kafka_io.write_records(
             project.broker.bootstrap, project.source, [Record(0, b"k", value, (), NOW_MS)]
         )
         done = project.run_warm()
         assert done.returncode == 0, done.stderr
         wanted.append(read)
-        rows = outside.read(project.broker.bootstrap, project.target)
+        rows = kafka_io.read(project.broker.bootstrap, project.target)
         assert [written(row.value, asked) for row in rows] == wanted
         assert [row.key for row in rows] == [framed(key, KEY, {"id": 1})] * len(wanted)
         newest = asked.subjects["out-value"][-1]
@@ -179,7 +178,7 @@ def test_without_files_the_latest_schemas_of_each_start_read_and_write(
 
 def test_without_a_registry_in_the_profile_nothing_is_begun(project: Project) -> None:
     declare(project)
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     done = project.run_warm()
     assert done.returncode == 2
     assert "eos: [schema_registry_missing]" in done.stderr

@@ -8,16 +8,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support import outside
-from support.project import PROFILE, RUN_S_MAX, Project
-from support.secured import PASSWORD, USER, Right, SecuredKafka, documented, secured_kafka
-from support.warm import Warm
-
-from eos.deadline import Backoff, Deadline
+from support import kafka_io
+from support.project import PROFILE, RUN_S_MAX, Project, WarmDriver
+from support.security import PASSWORD, USER, Right, SecuredKafka, documented, secured_kafka
+from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2
 VARIABLE = "PIPELINE_KAFKA_PASSWORD"
@@ -42,12 +40,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 
 
 @pytest.fixture
-def own(tmp_path: Path, secured: SecuredKafka, warm: Warm) -> Project:
+def own(tmp_path: Path, secured: SecuredKafka, warm: WarmDriver) -> Project:
     (tmp_path / "project").mkdir()
     made = Project.made(tmp_path / "project", secured.broker, warm)
     made.declare(200, PARTITIONS, text=PIPELINE)
-    outside.create_topics(secured.broker.bootstrap, PARTITIONS, made.source, made.target)
-    outside.fill(secured.broker.bootstrap, made.source, range(RECORDS))
+    kafka_io.create_topics(secured.broker.bootstrap, PARTITIONS, made.source, made.target)
+    kafka_io.fill(secured.broker.bootstrap, made.source, range(RECORDS))
     return made
 
 
@@ -92,23 +90,16 @@ def rights(project: Project) -> list[Right]:
 
 def all_read(project: Project) -> bool:
     bootstrap = project.broker.bootstrap
-    if project.group not in outside.groups(bootstrap):
+    if project.group not in kafka_io.groups(bootstrap):
         return False
-    ends = outside.ends(bootstrap, project.source)
-    return outside.group_offsets(bootstrap, project.group, project.source) == ends
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline, backoff = Deadline.after_ms(RUN_S_MAX * 1000), Backoff(first_ms=50)
-    while not is_so():
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    ends = kafka_io.ends(bootstrap, project.source)
+    return kafka_io.group_offsets(bootstrap, project.group, project.source) == ends
 
 
 def check(project: Project, records: int = RECORDS) -> None:
     bootstrap = project.broker.bootstrap
-    went_in = Counter(row.value for row in outside.read(bootstrap, project.source))
-    assert Counter(row.value for row in outside.read(bootstrap, project.target)) == went_in
+    went_in = Counter(row.value for row in kafka_io.read(bootstrap, project.source))
+    assert Counter(row.value for row in kafka_io.read(bootstrap, project.target)) == went_in
     assert sum(went_in.values()) == records
     assert all_read(project)
 
@@ -192,7 +183,9 @@ def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
     assert "ConsumerConfig" in (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
     assert list(own.folder.rglob("offsets/0")), "no checkpoint was looked at"
     assert holding(PASSWORD, [own.folder]) == []
-    for row in outside.read(secured.broker.bootstrap, own.ledger):
+    ledger = kafka_io.read(secured.broker.bootstrap, own.ledger)
+    assert ledger
+    for row in ledger:
         assert PASSWORD.encode() not in (row.key or b"") + (row.value or b"")
 
 
@@ -236,11 +229,11 @@ def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     secured.grant(rights(own))
     own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
     run = own.start_warm()
-    until(lambda: all_read(own) or run.poll() is not None)
+    wait_until(lambda: all_read(own) or run.poll() is not None)
     missing = Right("--topic", own.source, "Read")
     secured.grant([missing._replace(operation="Describe")])  # the driver may still look
     secured.revoke(missing)
-    outside.fill(secured.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
+    kafka_io.fill(secured.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
     assert run.wait() == 4, run.said()
     assert f"Spark's source access: Not authorized to access topics: [{own.source}]" in (run.said())
     assert f"User:{USER} lacks READ on Topic '{own.source}'." in run.said()

@@ -7,19 +7,18 @@ import os
 import re
 import signal
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import outside
+from support import kafka_io
 from support.brokers import Kafka
-from support.connections import Connection, connections
-from support.project import PIPELINE, Project
-from support.volume import fill_topic
-from support.warm import Run
+from support.kafka_io import fill_topic
+from support.processes import Connection, connections
+from support.project import PIPELINE, Project, WarmRun
+from support.waiting import wait_until
 
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.long
 LARGE, SMALL = ONE_TASK_RECORDS_MAX + 100, 40  # partitions get rounded shares of a limit
 FOREVER = PIPELINE.replace("available_now: true", "every: 10 ms")
 RECORDS, WARM, MORE = 4, 10, 20  # of a micro-batch; micro-batches before a look, and after it
-WAIT_S_MAX = 600
 _COMMITTED = re.compile(r"micro-batch (\d+) committed")
 
 
@@ -102,16 +100,13 @@ def test_a_small_micro_batch_is_one_task_and_a_large_one_has_a_shuffle(ran: Ran)
 def test_workers_are_reached_by_sockets_that_go_with_a_run(ran: Ran) -> None:
     """Over TCP the last piece of a task's rows waits for a late acknowledgement."""
     assert ran.had_sockets
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while left := list(ran.sockets.iterdir()):  # who forks workers ends behind the JVM
-        assert time.monotonic() < give_up_at, left
-        time.sleep(0.1)
+    wait_until(lambda: not list(ran.sockets.iterdir()))  # who forks workers ends behind the JVM
 
 
 def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS, text=FOREVER)
-    outside.create_topics(bootstrap, RECORDS, project.source)
+    kafka_io.create_topics(bootstrap, RECORDS, project.source)
     run = project.start_warm()
     first = _connections_after(WARM, run, project)
     last = _connections_after(WARM + MORE, run, project)
@@ -122,28 +117,20 @@ def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project)
     assert run.wait() == 0, run.said()
 
 
-def _connections_after(micro_batches: int, run: Run, project: Project) -> set[Connection]:
+def _connections_after(micro_batches: int, run: WarmRun, project: Project) -> set[Connection]:
     """While nothing is under way."""
     bootstrap = project.broker.bootstrap
     while _committed(run) < micro_batches:
-        outside.fill(bootstrap, project.source, range(WARM * RECORDS))
-        _until(lambda: _is_whole(project), run)
+        kafka_io.fill(bootstrap, project.source, range(WARM * RECORDS))
+        wait_until(lambda: _is_whole(project), run.said, run)
     return connections(os.getsid(run.pid), bootstrap)
 
 
-def _committed(run: Run) -> int:
+def _committed(run: WarmRun) -> int:
     return len(_COMMITTED.findall(run.said()))
 
 
 def _is_whole(project: Project) -> bool:
     ends = (project.target, project.source)
-    out, came = (len(outside.read(project.broker.bootstrap, topic)) for topic in ends)
+    out, came = (len(kafka_io.read(project.broker.bootstrap, topic)) for topic in ends)
     return out == came
-
-
-def _until(is_so: Callable[[], bool], run: Run) -> None:
-    give_up_at = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert run.poll() is None, run.said()
-        assert time.monotonic() < give_up_at, run.said()
-        time.sleep(0.1)

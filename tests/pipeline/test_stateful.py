@@ -10,9 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
-from support import outside, stateful
-from support.project import Project
-from support.warm import KILLED
+from support import kafka_io, stateful
+from support.project import KILLED, Project
 
 from eos.faults import POINTS
 
@@ -21,7 +20,7 @@ RECORDS = 20  # a micro-batch
 
 @pytest.fixture
 def made(project: Project) -> Project:
-    outside.create_topics(project.broker.bootstrap, stateful.PARTITIONS, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, stateful.PARTITIONS, project.source)
     return project
 
 
@@ -36,7 +35,7 @@ def counted(project: Project) -> Counter[tuple[str, str, int]]:
 
 
 def attempts(project: Project) -> list[dict[str, object]]:
-    rows = outside.read(project.broker.bootstrap, project.ledger)
+    rows = kafka_io.read(project.broker.bootstrap, project.ledger)
     bodies = [json.loads(row.value or b"") for row in rows]
     return [body for body in bodies if body["kind"] == "attempt"]
 
@@ -67,8 +66,8 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Seque
     assert counted(made) == stateful.hours(records)
     batch_ids = [body["batch_id"] for body in attempts(made)]
     assert batch_ids == list(range(len(batch_ids)))
-    group = outside.group_offsets(made.broker.bootstrap, made.group, made.source)
-    assert group == outside.ends(made.broker.bootstrap, made.source)
+    group = kafka_io.group_offsets(made.broker.bootstrap, made.group, made.source)
+    assert group == kafka_io.ends(made.broker.bootstrap, made.source)
 
 
 @pytest.mark.long
@@ -173,7 +172,7 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     assert "the state is lost, as accepted" in died.stderr
     ran(made)
     assert increments(made) == {"u0": [7, 7], "u1": [6, 7], "u2": [6, 7]}
-    rows = outside.read(made.broker.bootstrap, made.ledger)
+    rows = kafka_io.read(made.broker.bootstrap, made.ledger)
     notes = [json.loads(row.value or b"").get("note") for row in rows]
     (note,) = [note for note in notes if note]
     assert note["accepted"] == "state loss"

@@ -7,14 +7,12 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.project import PIPELINE, Project
-from support.warm import Run
+from support import brokers, kafka_io
+from support.project import PIPELINE, Project, WarmRun
+from support.waiting import wait_until
 
 FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")
 WAIT_S_MAX = 600
@@ -62,22 +60,21 @@ def passed_on(frame):
 
 def filled(project: Project, records: int, count: int, text: str = PIPELINE) -> None:
     project.declare(records, text=text)
-    outside.create_topics(project.broker.bootstrap, 4, project.source)
-    outside.fill(project.broker.bootstrap, project.source, range(count))
+    kafka_io.create_topics(project.broker.bootstrap, 4, project.source)
+    kafka_io.fill(project.broker.bootstrap, project.source, range(count))
 
 
 def same(project: Project) -> bool:
     bootstrap = project.broker.bootstrap
-    out = Counter(row.value for row in outside.read(bootstrap, project.target))
-    return out == Counter(row.value for row in outside.read(bootstrap, project.source))
+    out = Counter(row.value for row in kafka_io.read(bootstrap, project.target))
+    return out == Counter(row.value for row in kafka_io.read(bootstrap, project.source))
 
 
 def until_committed(project: Project, process: subprocess.Popen[str], records: int) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while outside.committed_attempts(project.broker.bootstrap, project.ledger) < records:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "nothing was committed"
-        time.sleep(0.2)
+    place = project.broker.bootstrap, project.ledger
+    wait_until(
+        lambda: kafka_io.committed_attempts(*place) >= records, "nothing was committed", process
+    )
 
 
 def started(project: Project, log: Path) -> subprocess.Popen[str]:
@@ -108,7 +105,7 @@ def test_a_transform_that_fails_once_is_redone_under_a_new_epoch(project: Projec
     assert "ValueError: the first evaluation fails" in done.stderr
     assert has_no_trace(done.stderr), done.stderr
     assert same(project)
-    outside.check_topic(project.broker, project.target)
+    brokers.check_topic(project.broker, project.target)
 
 
 def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
@@ -116,20 +113,18 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
 ) -> None:
     filled(project, 1000, 100)
     bootstrap = project.broker.bootstrap
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": bootstrap, "message.max.bytes": 900_000}
-    )
+    producer = kafka_io.producer(bootstrap, {"message.max.bytes": 900_000})
     producer.produce(project.source, key=b"large", value=os.urandom(50_000), partition=2)
     assert producer.flush(300) == 0
-    outside.create_topics(bootstrap, 4, project.target)
+    kafka_io.create_topics(bootstrap, 4, project.target)
     limit(project, 10_000)
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
-    where = outside.ends(bootstrap, project.source)[2] - 1
+    where = kafka_io.ends(bootstrap, project.source)[2] - 1
     for words in (f"{project.source}-2 at offset {where}", project.target, "10000"):
         assert words in stopped.stderr, f"{words!r} is missing:\n{stopped.stderr}"
     assert has_no_trace(stopped.stderr), stopped.stderr
-    assert outside.read(bootstrap, project.target) == []
+    assert kafka_io.read(bootstrap, project.target) == []
     limit(project, 1_000_000)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
@@ -137,7 +132,7 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
 
 
 def limit(project: Project, message_bytes_max: int) -> None:
-    outside.set_topic(
+    kafka_io.set_topic(
         project.broker.bootstrap, project.target, max_message_bytes=str(message_bytes_max)
     )
 
@@ -153,7 +148,7 @@ def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
 def test_a_mistake_in_sql_is_a_sentence(project: Project) -> None:
     step = '{{python: "pipelines.{module}.transform:passed_on"}}'
     project.declare(1000, text=PIPELINE.replace(step, "sql: SELECT nme FROM input"))
-    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert "[UNRESOLVED_COLUMN" in stopped.stderr
@@ -169,7 +164,7 @@ def test_who_can_not_run_takes_the_pipeline_from_nobody(project: Project) -> Non
     assert stopped.returncode == 4, stopped.stderr
     assert "a group, an aggregate" in stopped.stderr
     # No start's record, not even the ledger's topic: nothing was fenced.
-    assert project.ledger not in outside.topics(project.broker.bootstrap)
+    assert project.ledger not in kafka_io.topics(project.broker.bootstrap)
 
 
 def test_a_setting_that_breaks_the_promise_is_refused(project: Project) -> None:
@@ -190,7 +185,7 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     first.send_signal(signal.SIGTERM)
     assert first.wait(WAIT_S_MAX) == 0, log.read_text()
     assert has_no_trace(log.read_text()), log.read_text()
-    left = outside.check_topic(project.broker, project.target)  # nothing stays open
+    left = brokers.check_topic(project.broker, project.target)  # nothing stays open
     assert left["COMMIT"] > 0
     project.declare(5_000)
     last = project.run_warm()
@@ -207,31 +202,23 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     transform = project.folder / "pipelines" / project.name / "transform.py"
     transform.write_text(WAITS.format(begun=str(begun), go_on=str(go_on)))
     run = project.start_warm(EOS_FINISH_S="600" if finishes else "0.1")
-    until(run, begun.exists)
+    wait_until(begun.exists, run.said, run)
     run.send_signal(signal.SIGTERM)
     if finishes:
-        until(run, lambda: "stopping: the open micro-batch has 600 s" in run.said())
+        wait_until(lambda: "stopping: the open micro-batch has 600 s" in run.said(), run.said, run)
         go_on.touch()
     assert run.wait(WAIT_S_MAX) == 0, run.said()
     assert ("micro-batch 0 committed" in run.said()) is finishes, run.said()
     bootstrap = project.broker.bootstrap
-    outside.wait_closed(bootstrap, project.target)
+    kafka_io.wait_closed(bootstrap, project.target)
     # The first of several micro-batches, and no other was begun; or none.
-    assert outside.committed_attempts(bootstrap, project.ledger) == finishes
-    assert (0 < len(outside.read(bootstrap, project.target)) < 1_000) is finishes
+    assert kafka_io.committed_attempts(bootstrap, project.ledger) == finishes
+    assert (0 < len(kafka_io.read(bootstrap, project.target)) < 1_000) is finishes
     go_on.touch()
     project.declare(500)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert same(project)
-
-
-def until(run: Run, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert run.poll() is None, run.said()
-        assert time.monotonic() < deadline, run.said()
-        time.sleep(0.05)
 
 
 def noticed(log: Path) -> list[str]:
@@ -246,7 +233,7 @@ MISTAKEN = {
 }
 
 
-def met_the_first_on_the_checkpoint(second: Run, place: str) -> bool:
+def met_the_first_on_the_checkpoint(second: WarmRun, place: str) -> bool:
     """Spark stops one of two on the same folder, maybe the one that goes on: it asks for another
     start. The other's file was there when it looked, or came between its look and its rename."""
     words = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
@@ -271,17 +258,17 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
         assert words in mistaken.stderr
         assert "--take-over" in mistaken.stderr
     project.profile.write_text(text.replace("/state", f"/{place}"))
-    outside.fill(project.broker.bootstrap, project.source, range(1_000))
+    kafka_io.fill(project.broker.bootstrap, project.source, range(1_000))
     until_committed(project, first, 3)
     assert not noticed(first_log), "the first copy noticed"
     second = project.start_warm("--take-over")
     try:
-        outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
+        kafka_io.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
         deadline = time.monotonic() + WAIT_S_MAX
         number = 3_000
         while first.poll() is None:  # it learns of its end when it has something to commit
             assert time.monotonic() < deadline, "the first copy was not fenced"
-            outside.fill(project.broker.bootstrap, project.source, range(number, number + 10))
+            kafka_io.fill(project.broker.bootstrap, project.source, range(number, number + 10))
             number += 10
             time.sleep(0.5)
         assert first.returncode == 3, first_log.read_text()
@@ -297,4 +284,4 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
         second.send_signal(signal.SIGTERM)
         code = second.wait(WAIT_S_MAX)
         assert code == 0 or met_the_first_on_the_checkpoint(second, place), second.said()
-    outside.check_topic(project.broker, project.target)
+    brokers.check_topic(project.broker, project.target)

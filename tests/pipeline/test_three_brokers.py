@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
-from support import outside
+from support import brokers, kafka_io
 from support.project import PIPELINE, Project
+from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -35,11 +36,8 @@ def three(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 def until_committed(process: subprocess.Popen[str], log: Path, more: int) -> None:
     """So many micro-batches more than there are."""
-    give_up_at, enough = time.monotonic() + WAIT_S_MAX, committed(log) + more
-    while committed(log) < enough:
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < give_up_at, f"{enough} are not committed:\n{log.read_text()}"
-        time.sleep(0.1)
+    enough = committed(log) + more
+    wait_until(lambda: committed(log) >= enough, log.read_text, process)
 
 
 def committed(log: Path) -> int:
@@ -54,7 +52,7 @@ def fed(project: Project, first: int) -> Iterator[list[int]]:
     def feed() -> None:
         while not is_over.wait(0.2):
             numbers = range(count[0], count[0] + 100)
-            count[0] += outside.fill(project.broker.bootstrap, project.source, numbers)
+            count[0] += kafka_io.fill(project.broker.bootstrap, project.source, numbers)
 
     with ThreadPoolExecutor(1) as pool:
         feeding = pool.submit(feed)
@@ -73,8 +71,8 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
     address = f'kafka: {{bootstrap: "{bootstrap}"}}'
     project.profile.write_text(re.sub("^kafka:.*", address, profile, flags=re.MULTILINE))
     project.declare(RECORDS, PARTITIONS, FOREVER)
-    outside.create_topics(bootstrap, PARTITIONS, project.source, replication=-1)
-    outside.fill(bootstrap, project.source, range(RECORDS))
+    kafka_io.create_topics(bootstrap, PARTITIONS, project.source, replication=-1)
+    kafka_io.fill(bootstrap, project.source, range(RECORDS))
     log = tmp_path / "run.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
@@ -104,12 +102,13 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
 
 
 def drained(project: Project, process: subprocess.Popen[str]) -> None:
-    bootstrap, give_up_at = project.broker.bootstrap, time.monotonic() + WAIT_S_MAX
-    ends = outside.ends(bootstrap, project.source)
-    while outside.group_offsets(bootstrap, project.group, project.source) != ends:
-        assert process.poll() is None
-        assert time.monotonic() < give_up_at, "it is not drained"
-        time.sleep(0.1)
+    bootstrap, source = project.broker.bootstrap, project.source
+    ends = kafka_io.ends(bootstrap, source)
+    wait_until(
+        lambda: kafka_io.group_offsets(bootstrap, project.group, source) == ends,
+        "it is not drained",
+        process,
+    )
 
 
 @contextmanager
@@ -123,8 +122,8 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def check(project: Project) -> None:
     bootstrap = project.broker.bootstrap
-    went_in = outside.read(bootstrap, project.source)
-    came_out = outside.read(bootstrap, project.target)
+    went_in = kafka_io.read(bootstrap, project.source)
+    came_out = kafka_io.read(bootstrap, project.target)
     assert Counter((row.key, row.value) for row in came_out) == Counter(
         (row.key, row.value) for row in went_in
     )
@@ -141,11 +140,11 @@ def check(project: Project) -> None:
 def check_logs(project: Project) -> None:
     """On the first node. It may lack the last markers for a while: a replica that is in sync may
     be behind."""
-    outside.wait_closed(project.broker.bootstrap, project.target)
+    kafka_io.wait_closed(project.broker.bootstrap, project.target)
     give_up_at = time.monotonic() + 120
     while True:
         try:
-            outside.check_log(outside.dump(project.broker, project.target))
+            brokers.check_log(brokers.dump(project.broker, project.target))
         except AssertionError:
             if time.monotonic() > give_up_at:
                 raise
@@ -155,4 +154,4 @@ def check_logs(project: Project) -> None:
 
 def partitions(bootstrap: str, topic: str) -> Mapping[int, PartitionMetadata]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return outside.answered(lambda: admin.list_topics(timeout=60)).topics[topic].partitions
+    return kafka_io.answered(lambda: admin.list_topics(timeout=60)).topics[topic].partitions

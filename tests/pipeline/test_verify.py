@@ -7,14 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from confluent_kafka import Producer
-from support import outside
-from support.past import Past
+from support import kafka_io
+from support.spark_recovery import SparkPipeline
 
 pytestmark = pytest.mark.spark
 
 
-def verify(past: Past, *words: str) -> subprocess.CompletedProcess[str]:
+def verify(past: SparkPipeline, *words: str) -> subprocess.CompletedProcess[str]:
     project = past.project
     return subprocess.run(
         [sys.executable, "-m", "eos", "verify", *project.words(), *words],
@@ -27,7 +26,7 @@ def verify(past: Past, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_pipeline_is_proven_and_a_copied_record_is_found(project):
-    past = Past(project, {project.source: 2}).ran(3)
+    past = SparkPipeline(project, {project.source: 2}).ran(3)
     done = verify(past, "--json")
     assert done.returncode == 0, done
     told = json.loads(done.stdout)
@@ -35,9 +34,9 @@ def test_a_pipeline_is_proven_and_a_copied_record_is_found(project):
     assert written == len(list(past.expected.elements()))
     assert {"group offsets", "transactions", "checkpoint"} <= set(told["same"])
 
-    row = outside.read(past.bootstrap, project.target)[-1]
-    end = outside.ends(past.bootstrap, project.target)[row.partition]
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": past.bootstrap, "log_level": 3})
+    row = kafka_io.read(past.bootstrap, project.target)[-1]
+    end = kafka_io.ends(past.bootstrap, project.target)[row.partition]
+    producer = kafka_io.producer(past.bootstrap)
     producer.produce(project.target, row.value, row.key, row.partition)
     assert producer.flush(300) == 0
     done = verify(past)

@@ -6,9 +6,8 @@ import os
 from collections import Counter
 
 import pytest
-from support import outside
-from support.project import Project
-from support.warm import KILLED
+from support import kafka_io
+from support.project import KILLED, Project
 
 NAMED = """
 from helper import word
@@ -31,7 +30,7 @@ RECORDS = 200
 def test_runs_share_nothing_but_the_driver_and_survive_its_death(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS)
-    outside.create_topics(bootstrap, 2, project.source)
+    kafka_io.create_topics(bootstrap, 2, project.source)
     folder = project.folder / "pipelines" / project.name
     expected: Counter[bytes] = Counter()
     (folder / "transform.py").write_text(FAILING)
@@ -45,20 +44,20 @@ def test_runs_share_nothing_but_the_driver_and_survive_its_death(project: Projec
         # The same size, the same second: what was compiled would pass for the new one.
         os.utime(folder / "transform.py", (0, 0))
         first = sum(expected.values())
-        outside.fill(bootstrap, project.source, range(first, first + RECORDS))
+        kafka_io.fill(bootstrap, project.source, range(first, first + RECORDS))
         done = project.run_warm(WORD=word)
         assert done.returncode == 0, done.stderr
         assert "as written" not in done.stderr
         expected += Counter(f"{word}:{word}{n}".encode() for n in range(first, first + RECORDS))
-        found = outside.read(bootstrap, project.target)
+        found = kafka_io.read(bootstrap, project.target)
         assert Counter(row.value for row in found) == expected
 
     first = sum(expected.values())
-    outside.fill(bootstrap, project.source, range(first, first + RECORDS))
+    kafka_io.fill(bootstrap, project.source, range(first, first + RECORDS))
     died = project.run_warm(EOS_CRASH_AT="offsets:after:both")
     assert died.returncode == KILLED, died.stderr
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     expected += Counter(f":b{n}".encode() for n in range(first, first + RECORDS))
-    found = outside.read(bootstrap, project.target)
+    found = kafka_io.read(bootstrap, project.target)
     assert Counter(row.value for row in found) == expected

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections import Counter
 from contextlib import suppress
 
 import pytest
-from support import outside
-from support.processes import of_session, stands_still
+from support import brokers, kafka_io
+from support.processes import is_paused, of_session
 from support.project import Project
+from support.waiting import wait_until
 
 RECORDS, COUNT = 500, 2_000  # of a micro-batch; of all at first
 WAIT_S_MAX = 600  # a bound, not a measure
@@ -51,11 +51,7 @@ class Older:
         return self._stderr.read_text()
 
     def wait_paused(self) -> None:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while not self._stands_still():
-            assert self._launcher.poll() is None, self.said()
-            assert time.monotonic() < give_up_at, f"it does not stand still:\n{self.said()}"
-            time.sleep(0.05)
+        wait_until(self._stands_still, self.said, self._launcher)
 
     def wake(self) -> None:
         self._send(signal.SIGCONT)
@@ -69,7 +65,7 @@ class Older:
             return False
         reached_by = int(self._log.read_text().split()[-1])
         self._session = os.getsid(reached_by)  # its leader is the JVM
-        return stands_still(self._session) and stands_still(reached_by)
+        return is_paused(self._session) and is_paused(reached_by)
 
     def _send(self, number: int) -> None:
         for pid in of_session(self._session) if self._session else []:
@@ -84,29 +80,29 @@ class Older:
 def test_who_was_replaced_while_it_stood_still_ends_with_3(project: Project, point: str) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS)
-    outside.create_topics(bootstrap, 4, project.source)
-    outside.fill(bootstrap, project.source, range(COUNT))
+    kafka_io.create_topics(bootstrap, 4, project.source)
+    kafka_io.fill(bootstrap, project.source, range(COUNT))
     with Older(project, point) as older:
         older.wait_paused()
         newer = project.run_warm("--take-over")
         assert newer.returncode == 0, newer.stderr
-        outside.wait_closed(bootstrap, project.ledger)  # the newer one's clean end is there
-        committed = outside.read(bootstrap, project.ledger)
+        kafka_io.wait_closed(bootstrap, project.ledger)  # the newer one's clean end is there
+        committed = kafka_io.read(bootstrap, project.ledger)
         older.wake()
         assert older.wait() == 3, older.said()
     assert "took over" in older.said()
     assert not any(word in older.said() for word in ("Traceback", "\tat ", "Py4JJavaError"))
-    assert outside.read(bootstrap, project.ledger) == committed, "it committed after all"
-    outside.fill(bootstrap, project.source, range(COUNT, COUNT + RECORDS))
+    assert kafka_io.read(bootstrap, project.ledger) == committed, "it committed after all"
+    kafka_io.fill(bootstrap, project.source, range(COUNT, COUNT + RECORDS))
     last = project.run_warm()
     assert last.returncode == 0, last.stderr
     assert "warning" not in last.stderr
     went_in, came_out = (
-        Counter(row.value for row in outside.read(bootstrap, topic))
+        Counter(row.value for row in kafka_io.read(bootstrap, topic))
         for topic in (project.source, project.target)
     )
     assert came_out == went_in
-    offsets = outside.group_offsets(bootstrap, project.group, project.source)
-    assert offsets == outside.ends(bootstrap, project.source)
-    outside.check_topic(project.broker, project.target)
-    outside.check_topic(project.broker, project.ledger)
+    offsets = kafka_io.group_offsets(bootstrap, project.group, project.source)
+    assert offsets == kafka_io.ends(bootstrap, project.source)
+    brokers.check_topic(project.broker, project.target)
+    brokers.check_topic(project.broker, project.ledger)

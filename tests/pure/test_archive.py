@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from eos.local import class_archive_maker
 from eos.local.class_archive import Archive, archive_of
 from eos.local.java import Java
-
-ENOUGH_S = 30
 
 
 @pytest.fixture
@@ -36,16 +34,9 @@ def made_by(one: Archive, script: str = 'cat "$LIST" > "$ARCHIVE"') -> tuple[lis
     return ["sh", "-c", script], {**os.environ, "LIST": listed, "ARCHIVE": made}
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + ENOUGH_S
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
 def make(one: Archive, classes: Path, folder: Path) -> Path:
     one.make_later(classes, *made_by(one))
-    until(lambda: not list(folder.glob("*.making")), "it is still being made")
+    wait_until(lambda: not list(folder.glob("*.making")), "it is still being made")
     (made,) = folder.glob(f"{one.program}-{one.key}-*.jsa")
     return made
 
@@ -98,8 +89,8 @@ def test_who_can_not_make_it_leaves_a_log_and_nobody_tries_for_a_day(
     one.make_later(classes, *made_by(one, script))
     (work,) = folder.glob("*.making")
     log = work / "log"
-    until(lambda: log.exists() and "no room" in log.read_text(), "it said nothing")
-    until(lambda: not (work / "archive").exists(), "half an archive was left")
+    wait_until(lambda: log.exists() and "no room" in log.read_text(), "it said nothing")
+    wait_until(lambda: not (work / "archive").exists(), "half an archive was left")
     assert one.options(classes) == []
     one.make_later(classes, *made_by(one))
     assert list(folder.iterdir()) == [work]
@@ -115,10 +106,10 @@ def test_one_of_many_makes_it(folder: Path, classes: Path, tmp_path: Path) -> No
     script = f'echo x >> "{begun}"; until [ -e "{go}" ]; do sleep 0.01; done; echo a > "$ARCHIVE"'
     for _ in range(3):
         one.make_later(classes, *made_by(one, script))
-    until(begun.exists, "nobody began")
+    wait_until(begun.exists, "nobody began")
     assert one.options(classes) == []
     go.touch()
-    until(lambda: not list(folder.glob("*.making")), "it is still being made")
+    wait_until(lambda: not list(folder.glob("*.making")), "it is still being made")
     assert begun.read_text() == "x\n"
     assert len(list(folder.iterdir())) == 1
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.copy import Job
+from support.doubles import EventLog
 from support.errors import raises
-from support.played import Told
+from support.pipeline_copy import Job
+from support.waiting import wait_until
 
 from eos.audit.follower import Follower
 from eos.audit.projection import ProjectionResult
 from eos.audit.updater import NO_AUDIT, audit_of, location_of
 from eos.config.model import Profile
-from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.observe import events
 
@@ -24,7 +24,7 @@ def profile(text: str = "/state", **audit: object) -> Profile:
 
 @pytest.mark.parametrize("root", ["s3a://bucket/eos", "hdfs:///eos"])
 def test_a_state_root_that_can_t_be_reached_is_told_and_one_that_is_off_is_not(root, tmp_path):
-    told = Told()
+    told = EventLog()
     plan = Job("none:1", "p", "in", "out", tmp_path).plan()
     assert audit_of(profile(root), plan, None, told) is NO_AUDIT
     (warned,) = told.of(events.Warned)
@@ -49,7 +49,7 @@ class Fails:
 
 
 def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_many():
-    told = Told()
+    told = EventLog()
     follower = Follower(Fails(UnavailableError("example", "away")), told, 2, every_s=0.001)
     follower.start()
     follower.committed()
@@ -62,44 +62,35 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     follower.close()
     assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
 
-    told, deadline, backoff = Told(), Deadline.after_ms(120_000), Backoff()
+    told = EventLog()
     broken = Follower(
         Fails(PromiseBrokenError("example", "the ledger is gone")), told, 99, every_s=0.001
     )
     broken.start()
-    while not told.of(events.Warned):
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
+    wait_until(lambda: told.of(events.Warned))
     with raises("example", PromiseBrokenError):
         broken.require()
     broken.close()
 
 
 def test_a_table_that_lacks_nothing_is_not_reported_to_lack_0_attempts():
-    told = Told()
+    told = EventLog()
     follower = Follower(
         Fails(UnavailableError("example", "no broker answers")), told, 2, every_s=0.001
     )
     follower.start()
-    until(lambda: follower._tries > 3)
+    wait_until(lambda: follower._tries > 3)
     assert told.events == []
     follower.committed()
-    until(lambda: told.events)
+    wait_until(lambda: told.events)
     follower.close()
     lacks, ends = (event.message for event in told.of(events.Warned))
     assert lacks.startswith("the audit table lacks 1 attempt; the pipeline continues, and stops")
     assert ends.startswith("the audit table lacks the end of this run; the next run adds what the")
 
 
-def until(what):
-    deadline, backoff = Deadline.after_ms(120_000), Backoff()
-    while not what():
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
-
-
 def test_an_error_that_nobody_thought_of_is_told_too():
-    told = Told()
+    told = EventLog()
     follower = Follower(Fails(ZeroDivisionError("x")), told, 1, every_s=0.001)
     follower.start()
     follower.committed()

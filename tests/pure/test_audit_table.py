@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from support.errors import raises
-from support.simulated_ledger import stored_at
+from support.simulated_broker.wire import stored_at
 
 from eos.audit import projection as projections
 from eos.audit import reader as looking

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 import pytest
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
@@ -110,9 +110,6 @@ def test_it_looks_again_and_again_until_it_is_stopped(monkeypatch: pytest.Monkey
     world = World(failure=DOWN)
     world.time += 60
     world.watch.start()
-    give_up_at = time.monotonic() + 300
-    while not world.told:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    wait_until(lambda: world.told)
     world.watch.stop()
     assert all(thread.name != "eos-brokers" for thread in threading.enumerate())

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from support.errors import raises
-from support.micro_batch_world import LEDGER, TRIES, FewTries, World
 from support.simulated_broker import Fault, Strike
 from support.simulated_broker.log import PartitionLog
+from support.simulated_broker.runs import LEDGER, TRIES, FewTries, World
 
 from eos.errors import FencedError, PromiseBrokenError
 from eos.kafka.api import Api

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from support.certificates import Authority
 from support.errors import raises
+from support.security import Authority
 
 from eos.deadline import Deadline
 from eos.kafka import connection_cache

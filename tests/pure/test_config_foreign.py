@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.documents import blocks
+from support.docs import blocks
 
 from eos.config.load import load_parts, load_pipeline, load_profile, name_of
 from eos.config.variables import variables_of

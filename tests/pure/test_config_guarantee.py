@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.documents import ROOT
+from support.docs import ROOT
 
 from eos.cli.lint import errors
 from eos.config.load import load_pipeline

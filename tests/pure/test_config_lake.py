@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.simulated_ledger import stored_at
+from support.simulated_broker.wire import stored_at
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
@@ -99,6 +99,7 @@ def test_only_such_a_pipeline_gets_deltas_jars(tmp_path: Path) -> None:
     words = spark.command(here, [], "local[1]", conf, [], tmp_path, tmp_path, with_delta=True)
     delta = jars.ensure(jars.DELTA)[jars.DELTA]
     (first,) = [word for word in words if word.startswith("spark.driver.extraClassPath=")]
+    assert delta
     assert all(str(jar) in first for jar in delta)
     assert f"spark.sql.extensions=a.B,{spark._DELTA_EXTENSION}" in words
     assert f"spark.sql.catalog.spark_catalog={spark._DELTA_CATALOG}" in words

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.deduped import Row, Sent, policy, verdicts_of, versions_in
+from support.dedup import Row, Sent, policy, verdicts_of, versions_in
 
 from eos.dedup import scalar_producer_scope, scalar_verdicts
 from eos.dedup.scalar_producer_scope import ProducerScope

@@ -9,7 +9,7 @@ import zlib
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, policy, stamps, versions_in
+from support.dedup import Row, Sent, policy, stamps, versions_in
 
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS

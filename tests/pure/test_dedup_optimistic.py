@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, policy, stamps, versions_in
+from support.dedup import Row, Sent, columns, policy, stamps, versions_in
 from support.errors import raises
 
 from eos.dedup import optimistic_pass

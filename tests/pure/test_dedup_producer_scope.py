@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, policy, stamps, verdicts_of, versions_in
+from support.dedup import Row, Sent, columns, policy, stamps, verdicts_of, versions_in
 from support.errors import raises
 
 from eos.dedup import stage, summary

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.deduped import Row, Sent, columns, policy, verdicts_of, versions_in
+from support.dedup import Row, Sent, columns, policy, verdicts_of, versions_in
 from support.errors import raises
 
 from eos.dedup import buckets, stage, state_table, state_versions

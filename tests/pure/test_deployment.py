@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.doubles import plan
 from support.errors import raises
-from support.plans import plan
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
 from eos.startup import deployment
@@ -20,7 +20,7 @@ from eos.startup.mounts import shared_type
 CREATES = """
 import sys
 sys.path[:0] = [sys.argv[2]]
-from support.plans import plan
+from support.doubles import plan
 from eos.startup.deployment import identified
 sys.stdin.readline()
 print(identified(plan(deployment="", root=sys.argv[1])).deployment)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.combined import FEATURES, refusal
-from support.documents import ROOT, blocks, matrix, refusals
+from support.docs import FEATURES, ROOT, blocks, matrix, refusal, refusals
 
 from eos.config.load import load_pipeline
 

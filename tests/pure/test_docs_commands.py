@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.documents import DOCUMENTS, ROOT, blocks
+from support.docs import DOCUMENTS, ROOT, blocks
 
 from eos.cli.main import command_line
 from eos.launch import options

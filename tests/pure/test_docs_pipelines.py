@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.descriptors import descriptor_file, shop
-from support.documents import ROOT, blocks
+from support.docs import ROOT, blocks
+from support.schemas import descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.config.load import load_profile

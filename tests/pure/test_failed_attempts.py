@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.micro_batch_world import ALL, FewTries, World
 from support.simulated_broker import Phase
+from support.simulated_broker.runs import ALL, FewTries, World
 
 from eos.errors import AttemptFailedError, FencedError
 from eos.observe import events

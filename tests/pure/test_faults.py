@@ -6,12 +6,12 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from support.errors import raises
 from support.processes import state
+from support.waiting import wait_until
 
 from eos.errors import UsageError
 from eos.faults import KINDS, MOMENTS, POINTS, VICTIMS, CrashPlan, Points
@@ -162,8 +162,6 @@ def test_points_are_told_with_the_kind_of_what_is_under_way():
 
 # --- a pause ------------------------------------------------------------------------------------
 
-WAIT_S_MAX = 300  # a bound, not a measure
-
 
 @pytest.mark.parametrize(("name", "log"), [("STOP", ""), ("TERM", "/log"), ("stop", "/log")])
 def test_a_pause_without_a_log_and_other_signals_are_refused(monkeypatch, name, log):
@@ -197,10 +195,7 @@ def test_who_was_paused_goes_on_when_it_is_continued_as_if_nothing_had_been(tmp_
         text=True,
         start_new_session=True,
     ) as jvm:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while len(stopped(jvm.pid)) < count:
-            assert time.monotonic() < give_up_at, "nobody stands still"
-            time.sleep(0.01)
+        wait_until(lambda: len(stopped(jvm.pid)) >= count, "nobody stands still")
         assert (jvm.pid in stopped(jvm.pid)) == at.endswith((":jvm", ":both"))
         os.killpg(jvm.pid, signal.SIGCONT)
         assert jvm.communicate()[0] == output

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.plans import plan
-from support.played import Told
+from support.doubles import EventLog, plan
 
 from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
@@ -131,7 +130,7 @@ def test_old_folders_are_removed_but_never_a_newer_ones(a_plan):
     root = Path(a_plan.names.checkpoints)
     for name in ("0009-8-1", "aside", "0004-31-4"):
         (root / name).mkdir()
-    told = Told()
+    told = EventLog()
     remove_old(LocalFiles(), f"{root}/{FRESH}", told)
     assert len(list(root.iterdir())) == 6
     remove_old(Far(), f"{root}/{FRESH}", told)
@@ -146,6 +145,6 @@ def test_a_store_that_removes_nothing_is_told_and_no_obstacle(a_plan):
         def remove(self, path: str) -> None:
             raise PermissionError(f"403 for {path}")
 
-    told = Told()
+    told = EventLog()
     remove_old(Refusing(), f"{a_plan.names.checkpoints}/{FRESH}", told)
     assert "can't be deleted; the next run retries: 403 for " in told.events[0].message

@@ -9,15 +9,15 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.errors import made
-from support.micro_batch_world import LEDGER, FewTries, Interrupt, World
-from support.plans import plan
-from support.simulated_ledger import stored
+from support.doubles import plan
+from support.errors import make_error
+from support.simulated_broker.runs import LEDGER, FewTries, Interrupt, World
+from support.simulated_broker.wire import stored
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import (
@@ -33,7 +33,6 @@ from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.startup.ownership import RunLock
 from eos.transaction import micro_batch as module
 
-WAIT_S_MAX = 300  # a bound, not a measure
 DAY_MS = 86_400_000
 WEEK_MINUTES = 7 * 24 * 60
 EVERY_MS = 4
@@ -97,10 +96,7 @@ class Watched:
         return [event.message for event in self.world.of_kind(events.Warned)]
 
     def until(self, what: Callable[[], bool]) -> None:
-        give_up_at = time.monotonic() + WAIT_S_MAX
-        while not what():
-            assert time.monotonic() < give_up_at, self.warnings()
-            time.sleep(0.001)
+        wait_until(what, self.warnings)
 
     def goes_on(self) -> None:
         before = self.refreshes()
@@ -179,7 +175,7 @@ def test_it_tells_of_any_other_error_and_goes_on(idle, kind):
 @pytest.mark.parametrize("kind", [UnavailableError, ValueError])
 def test_a_ledger_that_can_not_be_trimmed_does_not_end_it(monkeypatch, lock, kind):
     def fails(*_: object, **__: object) -> None:
-        raise made(kind, "ListOffsets had no answer")
+        raise make_error(kind, "ListOffsets had no answer")
 
     monkeypatch.setattr(Ledger, "trim", fails)
     idle = Watched(lock)

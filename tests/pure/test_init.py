@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.documents import blocks
+from support.docs import blocks, closure, project_requirements
 from support.errors import raises
-from support.installed import closure, project_requirements
 from support.verbs import init
 
 from eos.cli import init as verb
@@ -168,6 +167,7 @@ def test_all_that_eos_reads_of_itself_is_installed_with_it() -> None:
         text=True,
         check=True,
     ).stdout.split()
+    assert "eos/errors.py" in listed
     data = [name.removeprefix("eos/") for name in listed if not name.endswith(".py")]
     assert [name for name in data if not any(fnmatch.fnmatch(name, p) for p in packed)] == []
     for name in [each for each in listed if each.endswith(".py")]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.errors import raises
-from support.simulated_ledger import stored_at
+from support.simulated_broker.wire import stored_at
 
 from eos.audit import rows
 from eos.errors import PromiseBrokenError

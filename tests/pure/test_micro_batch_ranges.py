@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.doubles import Work
 from support.errors import raises
-from support.micro_batch_world import (
-    SIZE,
-    SOURCE,
-    TARGET,
-    FewTries,
-    World,
-)
-from support.work import Work
+from support.simulated_broker.runs import SIZE, SOURCE, TARGET, FewTries, World
 
 from eos.errors import (
     PromiseBrokenError,

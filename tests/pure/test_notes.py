@@ -7,7 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from support.micro_batch_world import (
+from support.simulated_broker import Fault, Strike
+from support.simulated_broker.kit import Tries
+from support.simulated_broker.runs import (
     ALL,
     LEDGER,
     SIZE,
@@ -17,9 +19,7 @@ from support.micro_batch_world import (
     Interrupt,
     World,
 )
-from support.simulated_broker import Fault, Strike
-from support.simulated_broker.kit import Tries
-from support.simulated_ledger import stored
+from support.simulated_broker.wire import stored
 
 from eos.errors import FencedError, UnavailableError
 from eos.faults import MOMENTS, POINTS

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.plans import plan
-from support.played import Told
+from support.doubles import EventLog, plan
 
 from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
@@ -59,7 +58,7 @@ def start(
     position = Position({A: a, B: b}, {}, query_id=query, batch_id=batch_id)
     owner = {"deployment": "here", "host": "h", "process": 1}
     last = LedgerRecord("attempt", position, owner, at_ms=0, offset=0, identity=Identity(7, 3))
-    told = Told()
+    told = EventLog()
     chosen = choose(made, LocalFiles(), position, last, bus=told, accepts=False)
     return chosen, [each.message for each in told.events]
 

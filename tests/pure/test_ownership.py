@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.doubles import plan
 from support.errors import raises
-from support.plans import plan
 
 import eos
 from eos.errors import PromiseBrokenError, Recovery, UnavailableError

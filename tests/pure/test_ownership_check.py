@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from support.doubles import Execute
 from support.errors import raises
-from support.micro_batch_world import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
 from support.simulated_broker import Fault, Phase, Strike
 from support.simulated_broker.kit import Tries, record_batch
-from support.work import Execute
+from support.simulated_broker.runs import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
 
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError
 from eos.kafka.api import NO_IDENTITY, Api, Identity, TransactionProfile

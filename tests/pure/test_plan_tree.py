@@ -53,6 +53,7 @@ def test_each_stage_of_the_plan_is_there_once_and_in_order():
     text = "\n".join(lines("x", found))
     for topic in (*made.source_topics, *made.sink_topics, made.names.ledger, made.names.group):
         assert topic in text
+    assert made.decode.rules
     for rule in made.decode.rules:
         assert f"{rule.name}: {rule.condition}; else {rule.on_error}" in text
 

@@ -72,30 +72,39 @@ def test_every_state_is_reached_and_only_tv1_has_spent(profile):
 
 @BOTH
 def test_every_request_has_a_row_for_every_outcome_and_for_silence(profile):
-    for (state, key), row in rows(profile).items():
-        for request in row.effects:
-            if request not in API_OF:
-                continue
-            answers = {(API_OF[request], outcome) for outcome in [*Outcome, None]}
-            missing = {a for a in answers if (row.state, a) not in TABLES[profile]}
-            assert not missing, (state, key, request)
-            assert (row.state, ProtocolEvent.GAVE_UP) in TABLES[profile], row.state
+    requests = [
+        (state, key, row, request)
+        for (state, key), row in rows(profile).items()
+        for request in row.effects
+        if request in API_OF
+    ]
+    assert {API_OF[request] for *_, request in requests} >= {Api.PRODUCE, Api.END_TXN}
+    for state, key, row, request in requests:
+        answers = {(API_OF[request], outcome) for outcome in [*Outcome, None]}
+        missing = {a for a in answers if (row.state, a) not in TABLES[profile]}
+        assert not missing, (state, key, request)
+        assert (row.state, ProtocolEvent.GAVE_UP) in TABLES[profile], row.state
 
 
 @BOTH
 def test_every_repetition_waits_first(profile):
     """A request that an answer sends again must pass a WAIT, which is what the deadline ends."""
+    repeated = set()
     for (state, key), row in rows(profile).items():
         if isinstance(key, ProtocolEvent) or row.state is not state:
             continue
         for request in set(row.effects) & set(API_OF):
             assert Effect.WAIT in row.effects[: row.effects.index(request)], (state, key)
+            repeated.add(API_OF[request])
+    assert repeated >= {Api.PRODUCE, Api.END_TXN}
 
 
 @BOTH
 def test_after_the_first_byte_of_a_commit_nothing_aborts(profile):
     closed = {AwaitingLedger, Ready, EpochUsed, Fenced, Stopped, FenceUnclear}
-    for state in reachable(profile, Committing, until=closed) - closed:
+    open_states = reachable(profile, Committing, until=closed) - closed
+    assert Committing in open_states
+    for state in open_states:
         for key, row in rows(profile, state).items():
             assert Effect.END_ABORT not in row.effects, (state, key)
 
@@ -149,6 +158,7 @@ def test_a_failed_attempt_reaches_ready_only_through_a_new_identity(profile, sta
     if profile is TransactionProfile.TV2:
         grants.add((Api.END_TXN, Outcome.OK))
     aborted, _ = step(profile, state(OLD), ProtocolEvent.ABORT)
+    ways = set()
     for at in reachable(profile, type(aborted), until={Ready, AwaitingLedger}) - {
         Ready,
         AwaitingLedger,
@@ -156,6 +166,8 @@ def test_a_failed_attempt_reaches_ready_only_through_a_new_identity(profile, sta
         for (_, key), row in rows(profile, at).items():
             if row.state in {Ready, AwaitingLedger} and row.state is not at:
                 assert key in grants, (at, key)
+                ways.add(key)
+    assert ways
 
 
 @BOTH

@@ -1,19 +1,20 @@
 """An attempt on the simulated broker: what belongs to it, and what fails it."""
 
 import pytest
-from support.coordination import (
+from support.simulated_broker import Fault, SimulatedPort, Strike
+from support.simulated_broker.kit import (
     BOTH,
     SOURCE,
     TARGETS,
+    Tries,
     attempt,
     cluster,
     owner,
     record,
+    record_batch,
     some,
     values,
 )
-from support.simulated_broker import Fault, SimulatedPort, Strike
-from support.simulated_broker.kit import Tries, record_batch
 
 from eos.errors import AttemptFailedError, KafkaRefusedError
 from eos.kafka.api import Api, CommittedOffset, ProduceAnswer, TopicPartition

@@ -1,9 +1,8 @@
 """Requests and answers that get lost: one claim a test, faults asserted to have struck."""
 
 import pytest
-from support.coordination import BOTH, attempt, cluster, owner, some, values
 from support.simulated_broker import Fault, Phase, Strike
-from support.simulated_broker.kit import Tries
+from support.simulated_broker.kit import BOTH, Tries, attempt, cluster, owner, some, values
 
 from eos.errors import UnavailableError
 from eos.kafka.api import Api, TransactionProfile

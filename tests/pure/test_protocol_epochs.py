@@ -1,9 +1,18 @@
 """Epochs of attempts, and the producer id that follows when they have run out."""
 
 import pytest
-from support.coordination import BOTH, TARGETS, TIMEOUT_MS, attempt, cluster, owner, some, values
 from support.simulated_broker import Fault, SimulatedPort, Strike
-from support.simulated_broker.kit import record_batch
+from support.simulated_broker.kit import (
+    BOTH,
+    TARGETS,
+    TIMEOUT_MS,
+    attempt,
+    cluster,
+    owner,
+    record_batch,
+    some,
+    values,
+)
 
 from eos.kafka.api import Api, Identity, TransactionProfile
 from eos.transaction.coordinator import Conclusion

@@ -1,7 +1,8 @@
 """Who owns the transactional id: fencing, being fenced, and what only looks like it."""
 
 import pytest
-from support.coordination import (
+from support.simulated_broker import Fault, Phase, SimulatedPort, Strike
+from support.simulated_broker.kit import (
     BOTH,
     LEDGER,
     TIMEOUT_MS,
@@ -12,7 +13,6 @@ from support.coordination import (
     some,
     values,
 )
-from support.simulated_broker import Fault, Phase, SimulatedPort, Strike
 
 from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
 from eos.kafka.api import Api, Identity, TransactionProfile

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from support.frames import read_frame, sized
-from support.proxy import ANY, HOST, Do, Proxy
+from support.proxy import ANY, HOST, Do, Proxy, read_frame, sized
 
 END_TXN, FETCH = 26, 1
 

@@ -33,6 +33,7 @@ def holds(marker: Marker | None, python: str) -> bool:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_has_what_pyproject_asks_for(lock: str) -> None:
     """If this fails: `python -m eos.launch.relock_python`."""
+    assert relock_python.requirements()[lock]
     for python in PYTHONS:
         locked = {
             canonicalize_name(each.name): next(iter(each.specifier)).version

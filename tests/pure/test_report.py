@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from support.reported import NOW, aborted, history, made, transaction
+from support.report_page import NOW, aborted, history, make_page, transaction
 
 from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState
@@ -37,7 +37,7 @@ def test_one_sentence_says_it(rows, live, level, words):
     judged = verdict(found, cluster)
     assert judged.level is level
     assert words in judged.sentence
-    page = made(found, cluster=cluster)
+    page = make_page(found, cluster=cluster)
     assert f"<title>{judged.word}: orders_enriched</title>" in page
     assert f'<p class="sentence">{judged.sentence}</p>' in page
     assert "<code>eos verify orders_enriched</code>" in page
@@ -67,7 +67,7 @@ def test_one_sentence_says_it(rows, live, level, words):
     ],
 )
 def test_lag_is_told_or_why_it_is_not_known(cluster, lag, words):
-    page = made(history(3), cluster=cluster)
+    page = make_page(history(3), cluster=cluster)
     assert f'<dt>Lag</dt><dd class="value">{lag}</dd>' in page
     assert words in page
 
@@ -99,7 +99,7 @@ def test_a_clock_that_went_back_and_one_that_nobody_read_lose_nothing():
     assert sum(each.counts[k] for each in found.timeline.intervals.values() for k in KINDS) == 4
     assert found.first_at == rows[1].ended_at
     assert found.last_at == rows[3].ended_at
-    page = made(found)
+    page = make_page(found)
     # Told where the one before it is, in the list as in the charts.
     slots = found.timeline.place_of(rows[3].ended_at) - found.timeline.first
     assert '<tr data-at="0"><td>unknown</td><td>micro-batch 2</td>' in page
@@ -120,7 +120,7 @@ def test_what_is_out_of_the_ordinary_says_why():
         (3, "attempt"),
         (4, "recovery"),
     ]
-    page = made(found)
+    page = make_page(found)
     assert "<td>task_failed: a writer&#x27;s task failed</td>" in page
     assert page.count("<td>another deployment or host than before</td>") == 1
     assert "<td>moved by hand</td>" in page
@@ -129,20 +129,22 @@ def test_what_is_out_of_the_ordinary_says_why():
 
 def test_dead_letters_are_shown_by_rule_and_records_beside_offsets():
     rule = {"paid": {"dead_letter": 1200}, "malformed": {"drop": 3}}
-    page = made([transaction(0, refused=rule, records_read=7), transaction(1, records_read=10)])
+    page = make_page(
+        [transaction(0, refused=rule, records_read=7), transaction(1, records_read=10)]
+    )
     assert "<h2>Dead letters and dropped records</h2>" in page
     assert "<td>paid</td><td>dead letter</td><td>1,200</td>" in page
     assert "<td>malformed</td><td>drop</td><td>3</td>" in page
     assert '<dt>Read</dt><dd class="value">17</dd>' in page
     assert "records, in 20 offsets, with markers" in page
-    assert "Dead letters" not in made([transaction(0)])
+    assert "Dead letters" not in make_page([transaction(0)])
 
 
 def test_the_pipelines_own_restart_is_no_other_process():
     rows = [transaction(0), transaction(1, writer=("/var/lib/eos", "host-1", 99))]
     found = gather(rows)
     assert (found.sums.takeovers, found.sums.restarts) == ((), (rows[1],))
-    assert "<td>the pipeline was restarted</td>" in made(found)
+    assert "<td>the pipeline was restarted</td>" in make_page(found)
 
 
 def test_what_dedup_did_is_told_with_why():
@@ -154,7 +156,9 @@ def test_what_dedup_did_is_told_with_why():
         "states": 17,
         "gaps": [["in", 1, "b", 0, 20, 25, 5]],
     }
-    page = made([transaction(0, dedup=first), transaction(1, dedup={"verdicts": {"appended": 1}})])
+    page = make_page(
+        [transaction(0, dedup=first), transaction(1, dedup={"verdicts": {"appended": 1}})]
+    )
     for words in (
         "<h2>Upstream producers</h2>",
         "1,201 records in sequence; 42 dropped",
@@ -168,7 +172,7 @@ def test_what_dedup_did_is_told_with_why():
         "<td>b</td><td>0</td><td>in-1</td><td>20</td><td>25</td><td>5</td>",
     ):
         assert words in page, words
-    assert "Upstream producers" not in made(history(3))
+    assert "Upstream producers" not in make_page(history(3))
 
 
 def test_of_many_producers_a_page_shows_some():
@@ -176,9 +180,9 @@ def test_of_many_producers_a_page_shows_some():
     dedup = {"verdicts": {"duplicate": 100}, "producers": told}
     dedup["gaps"] = [["in", 0, "y" * 5000, 0, 0, n, n] for n in range(20)]
     rows = [transaction(n, dedup=dedup) for n in range(200)]
-    small = made([transaction(n) for n in range(200)])
-    assert len(made(rows)) < len(small) + 200_000
-    assert "950 older ones" in made(rows)
+    small = make_page([transaction(n) for n in range(200)])
+    assert len(make_page(rows)) < len(small) + 200_000
+    assert "950 older ones" in make_page(rows)
 
 
 def test_quantiles_are_right_to_two_percent():

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
-from support.micro_batch_world import LEDGER, SOURCE, TARGET, FewTries, Interrupt, World
+from support.doubles import Work
 from support.simulated_broker import Fault, Strike
 from support.simulated_broker.kit import Tries, record_batch
-from support.work import Work
+from support.simulated_broker.runs import LEDGER, SOURCE, TARGET, FewTries, Interrupt, World
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError

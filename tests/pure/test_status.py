@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.doubles import plan
 from support.errors import raises
-from support.plans import plan
 from support.verbs import status
 
 from eos.audit import rows

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 from support.errors import raises
-from support.micro_batch_world import FewTries, World
 from support.simulated_broker import Phase
+from support.simulated_broker.runs import FewTries, World
 
 from eos.errors import AttemptFailedError
 from eos.kafka.api import Identity

@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from support import plans
+from support import doubles
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
 from eos.run.pipeline import _Run
@@ -138,7 +138,7 @@ def test_source_records_that_are_gone_are_known_by_their_condition() -> None:
 
 def ended(error: EosError) -> EosError:
     """What a run ends with whose query ended with this."""
-    run = _Run(None, None, plans.plan(), None, None, None, None, None, False)
+    run = _Run(None, None, doubles.plan(), None, None, None, None, None, False)
     return run._ended_by(SimpleNamespace(error=error), RuntimeError("the query"), None)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from support.errors import raises
-from support.simulated_wire import Lose, Refuse
-from support.writer_run import TARGETS, Run
+from support.simulated_broker.runs import TARGETS, WriterRun
+from support.simulated_broker.wire import Lose, Refuse
 
 from eos.errors import AttemptFailedError, KafkaRefusedError, UnavailableError
 from eos.kafka.api import TransactionProfile
@@ -21,7 +21,7 @@ A0, A1 = TARGETS.partitions[0], TARGETS.partitions[1]
     ],
 )
 def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
-    run = Run(profile=TransactionProfile.TV1, adds=[Refuse(51), Refuse(code)])
+    run = WriterRun(profile=TransactionProfile.TV1, adds=[Refuse(51), Refuse(code)])
     run.add(0)
     run.add(3)
     with pytest.raises(kind, match=rf"\({code}\) to AddPartitionsToTxn for (a-0|b-0)"):
@@ -39,7 +39,7 @@ def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
     ],
 )
 def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, words):
-    run = Run(profile=TransactionProfile.TV1, adds=[happens] * 500, pauses_max=20)
+    run = WriterRun(profile=TransactionProfile.TV1, adds=[happens] * 500, pauses_max=20)
     run.add(0)
     with pytest.raises(kind, match=words):
         run.writer.finish()
@@ -48,7 +48,7 @@ def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, w
 
 
 def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
-    run = Run(profile=TransactionProfile.TV1, adds=[Lose(is_carried_out=True)])
+    run = WriterRun(profile=TransactionProfile.TV1, adds=[Lose(is_carried_out=True)])
     run.add(0)
     run.add(1)
     run.writer.advance()
@@ -59,10 +59,10 @@ def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
 
 
 def test_a_partition_that_was_written_to_is_not_even_added():
-    run = Run(profile=TransactionProfile.TV1)
+    run = WriterRun(profile=TransactionProfile.TV1)
     run.add(1)
     run.writer.finish()
-    again = Run(profile=TransactionProfile.TV1)
+    again = WriterRun(profile=TransactionProfile.TV1)
     again.broker = again.wire.broker = run.broker
     again.identity = again.writer._identity = run.identity
     again.add(1, records=2)

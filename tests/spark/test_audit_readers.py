@@ -2,19 +2,88 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from support import delta_reader
+from support.spark_session import class_path, with_archive, words_of_a_run
 
 from eos.audit import rows as made
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
+from eos.launch import spark
+from eos.launch.java_and_jars import ensure_java
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord, Position, nested
+from eos.local import jars
+
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A short life, and little to read: half of it would go into optimising and into empty tasks.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.getOrCreate()
+for row in session.read.format("delta").load(sys.argv[1]).collect():
+    print(json.dumps(row.asDict(recursive=True), default=str))
+"""
+_S_MAX = 600  # a bound, not a measure
+
+
+def read_with_spark(location: Path) -> Sequence[dict[str, Any]]:
+    """Return the rows that Spark with Delta's own library reads, in a program of its own: jars
+    belong to a JVM, and the one of this process may be there already."""
+    job = location.with_name("job.py")
+    job.write_text(_JOB)
+    java = ensure_java().home
+    found = spark.find_spark()
+    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
+    words = [str(found.home / "bin" / "spark-submit"), "--master", "local[1]", "--jars", files]
+    run = words_of_a_run("local[1]")
+    for name, value in {**_CONF, **class_path(run)}.items():
+        words += ["--conf", f"{name}={value}"]
+    done = subprocess.run(
+        [*words, str(job), str(location)],
+        env={
+            **with_archive(os.environ, "local[1]", run),
+            "JAVA_HOME": str(java),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "TZ": "UTC",  # in which Spark hands over times
+        },
+        capture_output=True,
+        text=True,
+        timeout=_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"[-5000:]
+    return [_timed(json.loads(line)) for line in done.stdout.splitlines() if line[:1] == "{"]
+
+
+def _timed(row: dict[str, Any]) -> dict[str, Any]:
+    for name in ("begun_at", "ended_at"):
+        if row[name] is not None:
+            row[name] = datetime.fromisoformat(row[name]).replace(tzinfo=timezone.utc)
+    return row
+
 
 COMMITS = 70  # maintenance comes after 64
 Rows = Sequence[Mapping[str, Any]]
@@ -86,4 +155,4 @@ def test_polars(table: TransactionsTable, own: Rows):
 @pytest.mark.long
 @pytest.mark.spark
 def test_spark(table: TransactionsTable, own: Rows):
-    assert ordered(delta_reader.read(table.location)) == own
+    assert ordered(read_with_spark(table.location)) == own

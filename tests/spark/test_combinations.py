@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from support.combined import OPERATORS, refusal
-from support.documents import matrix, refusals
-from support.local_spark import local_spark
+from support.docs import OPERATORS, matrix, refusal, refusals
+from support.spark_session import local_spark
 
 from eos.plan.plan import Plan
 from eos.read.dedup_by import Distinct

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.dedup_pipeline import DEDUP, IN_ORDER, Run, encoding, offsets, selected
-from support.deduped import policy
+from support.dedup import policy
+from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
 from support.errors import raises
 from support.local_spark import local_spark
 

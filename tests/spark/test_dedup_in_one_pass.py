@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import policy
-from support.local_spark import local_spark
+from support.dedup import policy
+from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.dedup import stage as stage_file

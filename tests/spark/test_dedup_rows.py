@@ -8,9 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import policy, versions_in
+from support.dedup import policy, versions_in
 from support.errors import raises
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.dedup.header_stamps import numbers
 from eos.dedup.stamp_columns import StampPlace, StampRules

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.errors import TransformError
 from eos.seal import crossed

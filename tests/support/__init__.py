@@ -1,1 +1,43 @@
-"""What several test folders share."""
+"""What tests share. A helper of one test file is in that file.
+
+On any test's way:
+    errors             the error that a test expects, by its code; how many examples a property gets
+    waiting            `wait_until`
+    docs               code blocks of the documents, the project's requirements, refused features
+    error_catalogue    program: writes docs/messages.md from the source
+
+Kafka, as a client that shares no code with `eos` sees it:
+    kafka_io           write and read topics, wait for markers, groups and their offsets
+    brokers            the brokers of tests; their log files and transactions
+    container          a broker in a container; program: makes its image
+    three_brokers      a cluster of three behind a proxy: kill, pause, move leaders
+    proxy              a proxy that loses, holds and damages requests and answers
+    security           a broker with logins, rights and certificates
+    schemas            a schema registry, and descriptor files of Protobuf
+
+Without Kafka and without Spark:
+    simulated_broker   a broker in the process; `conformance` compares it with a real one
+    dedup              rows and verdicts of dedup
+    dedup_model        oracles of dedup, and what upstreams send; program: an upstream
+    doubles            doubles of Spark, the event bus, a crash and a plan
+
+Pipelines on a real broker, without Spark:
+    pipeline_copy      a pipeline that copies a topic; program: one process of it
+    scenes             many copies at a time, with the checks of what they wrote
+    owners             copies as processes that a test pauses, wakes and kills
+    recovery           a pipeline whose ledger, group and checkpoint are damaged and recovered
+    audit              a pipeline with an audit table; program: brings the table up to the ledger
+    report_page        histories for the report, and a browser to look at it
+
+Pipelines on Spark:
+    project            a project's folder, and its runs: by spark-submit, or warm
+    warm_driver        program: the driver of warm runs
+    spark_session      a session in the test's process; program: makes the class-data archive
+    spark_recovery     accidents of a pipeline on Spark, and what operators do
+    dedup_on_spark     micro-batches with dedup on a session
+    stateful           pipelines that keep state
+    lake               pipelines with Delta tables
+    executor_faults    a pipeline on executors that die, freeze and lose files
+    processes          CPU, memory, threads and connections of a Spark application
+    stores             an S3 and an HDFS for checkpoints
+"""

@@ -1,7 +1,8 @@
-"""A test that expects an error names it by its code; its words may change."""
+"""Errors that tests expect, by code and not by words; and how many examples a property gets."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ import pytest
 from eos.errors import EosError
 
 
-def made(kind: type[BaseException], message: str) -> BaseException:
+def make_error(kind: type[BaseException], message: str) -> BaseException:
     """Return an exception of any class; an error of this project gets the code `example`."""
     return kind("example", message) if issubclass(kind, EosError) else kind(message)
 
@@ -21,3 +22,10 @@ def raises(code: str, kind: type[EosError] = EosError) -> Iterator[pytest.Except
     with pytest.raises(kind) as caught:
         yield caught
     assert caught.value.code == code, str(caught.value)
+
+
+QUICK = os.environ.get("EOS_TESTS") == "quick"  # tests/run says so
+
+
+def examples(count: int) -> int:
+    return max(1, count // 5) if QUICK else count

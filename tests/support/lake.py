@@ -1,17 +1,27 @@
-"""Pipelines with Delta tables, what goes into them, and what a reader without Spark finds there."""
+"""Pipelines with Delta tables, their input, and what a reader without Spark finds there.
+
+The second half copies the three example pipelines of docs/combinations.md under names of one test.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder
 
-from support import outside
+from eos.launch.demo import Demo
+from eos.stamp import EPOCH, PRODUCER, SEQUENCE
+from eos.testing.outside import fill
+from support import kafka_io
+from support.docs import ROOT
 from support.project import Project
 
 PARTITIONS, KEYS = 2, 7
@@ -105,9 +115,7 @@ def declare(project: Project, records: int = 20, text: str = PIPELINE, **instead
 
 def feed(project: Project, numbers: Iterable[int], **more: Any) -> None:
     """A key keeps its partition, and its numbers ascend there."""
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for number in numbers:
         key = number % KEYS
         value = json.dumps({"k": key, "n": number, **more})
@@ -139,3 +147,73 @@ def version(path: Path, name: str) -> int:
 
 def newest(numbers: Iterable[int]) -> Mapping[int, int]:
     return {number % KEYS: number for number in sorted(numbers)}
+
+
+CHAIN = ("sales_clean", "sales_by_hour", "sales_lake")
+SALES, UNPAID = range(1000), 500
+DAY, CENTS = "2026-11-21", 100
+
+
+def copy_examples(first: Project) -> tuple[Project, ...]:
+    """Copy the examples beside each other; their topics begin with the first project's name."""
+    made = []
+    for example in CHAIN:
+        project = replace(first, name=f"{first.name}_{example}")
+        place = project.folder / "pipelines" / project.name
+        shutil.copytree(
+            ROOT / "pipelines" / example, place, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        for path in place.iterdir():
+            text = re.sub(r"(topic: )(sales)\b", rf"\1{first.name}.\2", path.read_text())
+            text = re.sub(
+                r"(?m)^(SOURCE|SOURCE, .*)( = .*)$", lambda m: _with_own_source(m, first.name), text
+            )
+            path.write_text(re.sub(r"(?m)^name: .*$", f"name: {project.name}", text))
+        made.append(project)
+    return tuple(made)
+
+
+def _with_own_source(line: re.Match[str], name: str) -> str:
+    return line[1] + line[2].replace('"sales', f'"{name}.sales')
+
+
+def demo_of(project: Project) -> Demo:
+    script = project.folder / "pipelines" / project.name / "demo.py"
+    return Demo(script, project.broker.bootstrap)
+
+
+def sales_totals(numbers: Iterable[int]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return sales and cents of each shop and hour: each shop makes one sale a minute from 8:00."""
+    sales, cents = Counter[tuple[str, int]](), defaultdict[tuple[str, int], int](int)
+    for number in numbers:
+        hour = ("north", "south")[number % 2], 8 + number // 2 // 60
+        sales[hour] += 1
+        cents[hour] += 100 + number * 37 % 9_900
+    return {hour: (sales[hour], cents[hour]) for hour in sales}
+
+
+def send_sales(clean: Project, at: Iterable[str]) -> None:
+    """Write a sale of the northern shop at each of these times, stamped by a till of its own."""
+    source = f"{clean.name.removesuffix(CHAIN[0])[:-1]}.sales"
+    for time in at:
+        sale = {"sale_id": 1000, "shop": "north", "cents": CENTS, "sold_at": f"{DAY}T{time}:00Z"}
+        stamp = {PRODUCER: f"till-{time}", EPOCH: "0", SEQUENCE: "0"}
+        fill(
+            clean.broker.bootstrap,
+            source,
+            [{"value": json.dumps(sale), "headers": [*stamp.items()]}],
+        )
+
+
+def read_sales(folder: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return what the table has, as `sales_totals` has it."""
+    found = rows(folder / "lake" / "sales_by_hour")
+    made = {(row["shop"], row["hour"].hour): (row["sales"], row["cents"]) for row in found}
+    assert len(made) == len(found)
+    return made
+
+
+def missing_on_page(text: str) -> list[str]:
+    """Return the lines of a demo's report that the page does not have."""
+    page = (ROOT / "docs" / "combinations.md").read_text()
+    return [line for line in text.splitlines() if line not in page]

@@ -1,15 +1,23 @@
-"""What /proc says of the processes of a Spark application."""
+"""Processes of a Spark application as /proc shows them: CPU, memory, threads, connections."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import statistics
+import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+from typing import Protocol
 
-_PATIENCE_S = 300
+from support.waiting import wait_until
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SESSION, _USED, _USED_BY_ENDED = 3, slice(11, 13), slice(13, 15)  # after the state's index 0
 
@@ -45,7 +53,7 @@ def state(pid: int) -> str:
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")
 
 
-def stands_still(pid: int) -> bool:
+def is_paused(pid: int) -> bool:
     """Paused, each of its threads: the one that was signalled stands first."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
@@ -58,10 +66,7 @@ def pause(pid: int) -> None:
     """Returns when none of its threads runs any more. The signal alone does not say that: a thread
     on another core goes on until it hears of it, and a broker answers what comes meanwhile."""
     os.kill(pid, signal.SIGSTOP)
-    give_up_at = time.monotonic() + _PATIENCE_S
-    while not stands_still(pid):
-        assert time.monotonic() < give_up_at, f"process {pid} does not pause"
-        time.sleep(0.001)
+    wait_until(lambda: is_paused(pid), f"process {pid} does not pause")
 
 
 def workers(variable: str) -> Iterator[Path]:
@@ -114,3 +119,185 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+_ESTABLISHED, _LISTENS = "01", "0A"
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+@dataclass(frozen=True, order=True)
+class Connection:
+    """`who`: java, or the words of a Python process; `port` is of our side: another connection of
+    the same process has another one."""
+
+    who: str
+    pid: int
+    port: int
+
+
+def connections(session: int, bootstrap: str) -> set[Connection]:
+    """Of all processes of a session, to the brokers of these addresses."""
+    brokers = {int(address.rpartition(":")[2]) for address in bootstrap.split(",")}
+    there = dict(_established(brokers))
+    return {
+        Connection(_who(pid), pid, there[inode])
+        for pid in of_session(session)
+        for inode in sockets(pid)
+        if inode in there
+    }
+
+
+def _established(brokers: set[int]) -> Iterator[tuple[str, int]]:
+    """By inode, the port of this side."""
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, remote, state, *_, inode = line.split()[:10]
+            if state == _ESTABLISHED and _port(remote) in brokers:
+                yield inode, _port(local)
+
+
+def listening(session: int) -> set[IPv4Address | IPv6Address]:
+    """The addresses that processes of a session accept connections at."""
+    ours = {inode for pid in of_session(session) for inode in sockets(pid)}
+    return {address for inode, address in _listens() if inode in ours}
+
+
+def _listens() -> Iterator[tuple[str, IPv4Address | IPv6Address]]:
+    """The kernel writes an address as 32-bit words in the machine's byte order."""
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            words = re.findall("[0-9A-F]{8}", local.partition(":")[0])
+            packed = b"".join(int(each, 16).to_bytes(4, sys.byteorder) for each in words)
+            address = ip_address(packed)
+            if state == _LISTENS:
+                yield inode, getattr(address, "ipv4_mapped", None) or address
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2], 16)
+
+
+def sockets(pid: int) -> Iterator[str]:
+    """The inodes of the sockets that a process has open."""
+    with suppress(OSError):  # the process, or the file, was closed meanwhile
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found = _SOCKET.fullmatch(str(link.readlink()))
+                if found:
+                    yield found[1]
+
+
+def _who(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    if b"pyspark.worker" in words:
+        return "worker"
+    return "jvm" if words.split(b"\0")[0].endswith(b"java") else "driver"
+
+
+_COMMITTED = re.compile(r"micro-batch (\d+) committed")
+_EVERY_S = 0.5
+# They grow when the machine happens to be slow, up to a bound of their own: delta-rs' for files has
+# had 57 of 512 threads after 3,000 micro-batches, each of Spark's two for blocks all its 100.
+_POOLS = ("tokio-rt-worker", "block-manager-")
+WHO = ("driver", "jvm", "workers")
+WHAT = ("threads", "files", "mb")
+
+
+class MeasuredRun(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def said(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`held` by (who, what): all processes of a kind together."""
+
+    micro_batch: int
+    seconds: float
+    cpu_seconds: float
+    held: Counter[tuple[str, str]]
+
+
+def sample_run(run: MeasuredRun, every_s: float = _EVERY_S) -> list[Sample]:
+    """Samples of a run until it ends; `pid` is its driver's."""
+    samples: list[Sample] = []
+    while run.poll() is None:
+        committed = _COMMITTED.findall(run.said()[-2_000:])
+        held, used = _held(run.pid), _used(run.pid)
+        if committed and held["driver", "threads"]:
+            samples.append(Sample(int(committed[-1]), time.monotonic(), used, held))
+        time.sleep(every_s)
+    return samples
+
+
+def held_between(samples: Iterable[Sample], first: float, last: float) -> Counter[tuple[str, str]]:
+    """What was held from one micro-batch to another: the median of the samples."""
+    chosen = [each.held for each in samples if first <= each.micro_batch < last]
+    assert len(chosen) >= 3, f"{len(chosen)} samples from micro-batch {first:.0f} to {last:.0f}"
+    keys = {(who, what) for who in WHO for what in WHAT}
+    return Counter({key: round(statistics.median(held[key] for held in chosen)) for key in keys})
+
+
+def growth(samples: Sequence[Sample]) -> dict[str, int]:
+    """From the second third of a run to its last; the first one warms up."""
+    count = samples[-1].micro_batch + 1
+    before = held_between(samples, count / 3, count * 2 / 3)
+    after = held_between(samples, count * 2 / 3, count)
+    return {f"{who} {what}": after[who, what] - before[who, what] for who, what in before}
+
+
+def cpu_growth(samples: Sequence[Sample]) -> float:
+    """What a micro-batch of the last third costs, beside one of the second."""
+    count = samples[-1].micro_batch + 1
+    second, last = (
+        [each for each in samples if third / 3 <= each.micro_batch / count < (third + 1) / 3]
+        for third in (1, 2)
+    )
+    return _cost(last) / _cost(second)
+
+
+def _cost(samples: Sequence[Sample]) -> float:
+    first, last = samples[0], samples[-1]
+    return (last.cpu_seconds - first.cpu_seconds) / (last.micro_batch - first.micro_batch)
+
+
+def _used(driver: int) -> float:
+    try:
+        return cpu_seconds_of_session(os.getsid(driver))
+    except ProcessLookupError:
+        return 0
+
+
+def _held(driver: int) -> Counter[tuple[str, str]]:
+    held: Counter[tuple[str, str]] = Counter()
+    try:
+        every = of_session(os.getsid(driver))
+    except ProcessLookupError:
+        return held
+    for pid in every:
+        process = Path(f"/proc/{pid}")
+        try:
+            words = (process / "cmdline").read_bytes()
+            status = dict(
+                line.split(":\t", 1) for line in (process / "status").read_text().splitlines()
+            )
+            names = [(task / "comm").read_text() for task in (process / "task").iterdir()]
+            files = len(list((process / "fd").iterdir()))
+            mb = int(status["VmRSS"].split()[0]) // 1024
+        except (OSError, KeyError, ValueError):  # it has just ended
+            continue
+        who = "driver" if pid == driver else "workers" if b"pyspark.worker" in words else "jvm"
+        if who == "jvm" and status["Name"] != "java":
+            continue  # one of the processes in which Spark changes a file's rights
+        held[who, "threads"] += sum(not name.startswith(_POOLS) for name in names)
+        held[who, "files"] += files
+        held[who, "mb"] += mb
+    return held

@@ -1,31 +1,42 @@
-"""Pipelines for tests of several owners: topics of their own, and what must hold in the end.
+"""Pipelines without Spark on a real broker, and the checks of what they wrote.
 
-Many scenes are played at a time, since most of each is waiting:
+A test plays many scenes at a time, since most of each is waiting:
 
     @pytest.mark.parametrize("point", POINTS)
     def test_something(side_by_side, point):
         side_by_side(scene, point)  # returns, or raises, what became of this point
+
+`Flow` runs a scene's copy in a thread. `ProxiedKafka` is a broker that all clients, and the broker
+itself, reach through a proxy.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import threading
+import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from eos.errors import EosError
+from eos.local.broker_node import HOST, free_ports
 from eos.local.embedded_kafka import EmbeddedKafka
-from support import outside
-from support.copy import Copy, Job
+from eos.observe import events
+from support import kafka_io
+from support.brokers import abandon, check_topic
+from support.doubles import At, Hurried
+from support.pipeline_copy import Copy, Job
+from support.proxy import Proxy, end_asked
 
 PARTITIONS = 2
 AT_A_TIME = 4
@@ -51,20 +62,16 @@ class Scenes:
         self._options = options
         self._folder = folder
         self._prefix = prefix
-        self._producer = Producer(
-            {
-                **outside.IN_ORDER,
-                "bootstrap.servers": broker.bootstrap,
-                "socket.timeout.ms": 5_000,  # of a broker that answers nothing
-                "log_level": 2,
-            }
+        self._producer = kafka_io.producer(
+            broker.bootstrap,
+            {"socket.timeout.ms": 5_000, "log_level": 2},  # of a broker that answers nothing
         )
 
     def new(self, records: int, **options: Any) -> Scene:
         """`records` are in the source from the beginning."""
         name = f"{self._prefix}-{uuid.uuid4().hex[:8]}"
         source, target = f"{name}.in", f"{name}.out"
-        outside.create_topics(
+        kafka_io.create_topics(
             self.broker.bootstrap, PARTITIONS, source, target, replication=self._replication
         )
         given = {**self._options, **options}
@@ -79,8 +86,8 @@ class Scenes:
         assert self._producer.flush(300) == 0
 
     def check_logs(self) -> Mapping[str, int]:
-        """Of all scenes, targets and ledgers: see `outside.check_log`."""
-        return outside.check_topic(self.broker, f"{self._prefix}-*.[!i]*")
+        """Of all scenes, targets and ledgers: see `brokers.check_log`."""
+        return check_topic(self.broker, f"{self._prefix}-*.[!i]*")
 
 
 @dataclass
@@ -100,20 +107,20 @@ class Scene:
         return [body for _, body in self.ledger_with_offsets()]
 
     def ledger_with_offsets(self) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        outside.wait_closed(self.job.bootstrap, self.job.ledger)
-        rows = outside.read(self.job.bootstrap, self.job.ledger)
+        kafka_io.wait_closed(self.job.bootstrap, self.job.ledger)
+        rows = kafka_io.read(self.job.bootstrap, self.job.ledger)
         return [(row.offset, json.loads(row.value or b"")) for row in rows]
 
     def check(self) -> None:
         """Everything came through once and in order, the group says so, and owners follow one
         another: none commits after another one has."""
         found: dict[int, list[int]] = defaultdict(list)
-        for row in outside.read(self.job.bootstrap, self.job.target):
+        for row in kafka_io.read(self.job.bootstrap, self.job.target):
             found[row.partition].append(int(row.value or b"-1"))
         numbers = range(self.fed)
         assert found == {p: list(numbers[p::PARTITIONS]) for p in range(PARTITIONS)}
-        offsets = outside.group_offsets(self.job.bootstrap, self.job.name, self.job.source)
-        assert offsets == outside.ends(self.job.bootstrap, self.job.source)
+        offsets = kafka_io.group_offsets(self.job.bootstrap, self.job.name, self.job.source)
+        assert offsets == kafka_io.ends(self.job.bootstrap, self.job.source)
         processes = [record["owner"]["process"] for record in self.ledger()]
         turns = [process for process, _ in itertools.groupby(processes)]
         assert len(turns) == len(set(turns)), f"an older owner committed again: {turns}"
@@ -149,7 +156,7 @@ def _cases(item: pytest.Function) -> list[Any]:
     ]
 
 
-def ended(copy: Copy, *, take_over: bool = False) -> EosError | None:
+def run_to_end(copy: Copy, *, take_over: bool = False) -> EosError | None:
     """Runs a copy from its start to its clean end, or to the error that ends it."""
     try:
         copy.start(take_over=take_over)
@@ -158,3 +165,175 @@ def ended(copy: Copy, *, take_over: bool = False) -> EosError | None:
     except EosError as error:
         return error
     return None
+
+
+PATIENCE_S = 300  # a test that waits for longer has failed
+_STEP_S = 0.05
+
+
+@dataclass
+class Flow:
+    """A pipeline that copies in a thread of its own, and when it committed (`marks`)."""
+
+    scene: Scene
+    crash: At | None = None
+    goes_on: bool = False  # until `finish`, instead of until its source is drained
+    told: list[events.Event] = field(default_factory=list)
+    marks: list[float] = field(default_factory=list)
+    end: Future[EosError | None] = field(default_factory=Future)
+    copy: Copy | None = None  # once it runs
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def job(self) -> Job:
+        return self.scene.job
+
+    @property
+    def commits(self) -> int:
+        return sum(isinstance(event, events.MicroBatchCommitted) for event in self.told)
+
+    @property
+    def failed(self) -> list[str]:
+        return [event.reason for event in self.told if isinstance(event, events.AttemptFailed)]
+
+    def stall_s(self, since: float) -> float:
+        """The longest time without a commit, of those that lasted beyond that moment."""
+        return max(after - before for before, after in pairwise(self.marks) if after > since)
+
+    def run(self) -> EosError | None:
+        """From its start to its clean end, or to the error that ends it."""
+        self.marks.append(time.monotonic())
+        with Copy(self.job, self.crash, self._tell) as copy:
+            self.copy = copy
+            try:
+                copy.start()
+                while copy.step() or self.goes_on:
+                    time.sleep(_STEP_S)  # what a trigger does
+                copy.stop()
+            except EosError as error:
+                return error
+        return None
+
+    def finish(self) -> EosError | None:
+        """Returns when it has drained its source; the error that ended it, if one did."""
+        self.goes_on = False
+        return self.end.result(PATIENCE_S)
+
+    def wait_commits(self, count: int) -> None:
+        """Until there are as many, or it ended."""
+        with self._changed:
+            met = self._changed.wait_for(
+                lambda: self.commits >= count or self.end.done(), PATIENCE_S
+            )
+        assert met, f"{self.job.name}: {self.commits} commits, told {self.told[-3:]}"
+
+    def _tell(self, event: events.Event) -> None:
+        with self._changed:
+            self.told.append(event)
+            if isinstance(event, events.MicroBatchCommitted):
+                self.marks.append(time.monotonic())
+            self._changed.notify_all()
+
+
+NUMBERS_TOPIC, NUMBERS = "numbers", 60
+Values = Mapping[int, list[bytes | None]]  # of each partition, in order
+
+
+@dataclass
+class ProxiedKafka:
+    """`expected`: the final content of each copy of NUMBERS_TOPIC; `ends`: its group's offsets."""
+
+    broker: EmbeddedKafka
+    proxy: Proxy
+    bootstrap: str
+    expected: Values
+    ends: Mapping[int, int]
+    folder: Path
+
+    def job(self, prefix: str, **options: Any) -> Job:
+        """Of a new pipeline, with a target of its own."""
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        kafka_io.create_topics(self.bootstrap, PARTITIONS, f"{name}.out")
+        return Job(
+            self.bootstrap, name, NUMBERS_TOPIC, f"{name}.out", self.folder / name, **options
+        )
+
+    def visible(self, topic: str) -> Values:
+        """What any read_committed reader sees now."""
+        return _values(self.bootstrap, topic)
+
+    def check(self, job: Job) -> None:
+        """Everything came through once and in order, and the group's offsets say so."""
+        assert self.visible(job.target) == self.expected
+        assert kafka_io.group_offsets(self.bootstrap, job.name, NUMBERS_TOPIC) == self.ends
+        self.check_ends(job)
+
+    def check_ends(self, job: Job) -> None:
+        """After a commit may have left, nothing but the same commit is asked for its epoch."""
+        asked: dict[tuple[int, int], bool] = {}
+        for seen in self.proxy.seen:
+            if (seen.api, seen.client) == ("EndTxn", job.name):
+                end = end_asked(seen)
+                was_commit = asked.setdefault(end[:2], end.is_commit)
+                assert end.is_commit or not was_commit, f"aborted after its commit: {end}"
+                asked[end[:2]] = end.is_commit
+        assert asked, "no EndTxn passed through the proxy"
+
+    def check_logs(self, topics: str) -> Mapping[str, int]:
+        """Of all topics that match, in their files: see `brokers.check_log`."""
+        return check_topic(self.broker, topics)
+
+
+@dataclass
+class Outcome:
+    """How a process of a copy ended: what it took for committed, the attempts that failed before,
+    and why it stopped."""
+
+    committed: list[int]
+    failed: list[str]
+    error: EosError | None
+
+
+def run_copy(
+    job: Job, crash: At | Hurried | None = None, micro_batches: int | None = None
+) -> Outcome:
+    """A process from start to end; not to its clean end if it is to stop after so many."""
+    with Copy(job, crash) as copy:
+        stopped: EosError | None = None
+        try:
+            copy.start()
+            if micro_batches is None:
+                copy.drain()
+                copy.stop()
+            for _ in range(micro_batches or 0):
+                assert copy.step()
+        except EosError as error:
+            stopped = error
+        failed = [event.reason for event in copy.told.of(events.AttemptFailed)]
+        return Outcome(copy.committed, failed, stopped)
+
+
+@contextmanager
+def proxied_kafka(
+    root: Path, config: Mapping[str, str], version: str | None = None
+) -> Iterator[ProxiedKafka]:
+    with Proxy() as proxy:
+        (port,) = free_ports(1)
+        bootstrap = f"{HOST}:{proxy.before(port)}"
+        everybody = {"advertised.listeners": f"PLAINTEXT://{bootstrap}", **config}
+        with EmbeddedKafka(root, port=port, config=everybody, version=version) as broker:
+            kafka_io.create_topics(bootstrap, PARTITIONS, NUMBERS_TOPIC)
+            kafka_io.fill(bootstrap, NUMBERS_TOPIC, range(NUMBERS))
+            expected, ends = (
+                _values(bootstrap, NUMBERS_TOPIC),
+                kafka_io.ends(bootstrap, NUMBERS_TOPIC),
+            )
+            yield ProxiedKafka(broker, proxy, bootstrap, expected, ends, root / "jobs")
+            abandon(broker)
+
+
+def _values(bootstrap: str, topic: str) -> Values:
+    found: dict[int, list[bytes | None]] = defaultdict(list)
+    for row in kafka_io.read(bootstrap, topic):
+        found[row.partition].append(row.value)
+    return dict(found)

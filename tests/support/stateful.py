@@ -14,9 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from confluent_kafka import Producer
-
-from support import outside
+from support import kafka_io
 from support.project import Project
 
 PARTITIONS = 2
@@ -118,9 +116,7 @@ def declare(project: Project, function: str, records: int, more: str = "") -> No
 
 
 def feed(project: Project, numbers: Iterable[int], values: str = "%d") -> None:
-    producer = Producer(
-        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-    )
+    producer = kafka_io.producer(project.broker.bootstrap)
     for n in numbers:
         producer.produce(
             project.source,
@@ -137,7 +133,7 @@ def user(n: int) -> str:
 
 
 def found(project: Project) -> list[dict[str, object]]:
-    rows = outside.read(project.broker.bootstrap, project.target)
+    rows = kafka_io.read(project.broker.bootstrap, project.target)
     return [json.loads(row.value or b"") for row in rows]
 
 

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +28,8 @@ from eos.launch.spark import find_spark
 from eos.local.broker_node import free_ports
 from eos.local.jars import HDFS, ensure
 from eos.local.processes import end_with_parent
+from support.waiting import wait_until
 
-START_S_MAX = 600  # a bound, not a measure
 BUCKET = "checkpoints"
 NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"
@@ -220,9 +219,4 @@ def _process(
 
 
 def _awaited(process: subprocess.Popen[bytes], log: Path, told: Callable[[], Any]) -> Any:
-    give_up_at = time.monotonic() + START_S_MAX
-    while (found := told()) is None:
-        assert process.poll() is None, log.read_text(errors="replace")[-3000:]
-        assert time.monotonic() < give_up_at, log.read_text(errors="replace")[-3000:]
-        time.sleep(0.05)
-    return found
+    return wait_until(told, lambda: log.read_text(errors="replace")[-3000:], process)

@@ -1,4 +1,4 @@
-"""The driver of `support.warm`, as spark-submit starts it: one session, many runs, one at a time.
+"""The program of `project.WarmDriver`, for spark-submit: one session, many runs, one at a time.
 
 Each run is `eos.run.main.main` in the main thread, as in a process of its own. What a process of
 its own would have for itself is put back after each: environment, folder, signal handlers, import
@@ -18,16 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from eos.local.processes import die_with_parent
+from eos.run import main as main_module
+from eos.spark.installed_pyspark import prefer_installed
+from eos.spark.session import open_session
+
 # This folder is no place for a user's modules, and its names are no modules of Python's.
 sys.path.pop(0)
 
-from eos.local.processes import die_with_parent
-from eos.spark.installed_pyspark import prefer_installed
-
 prefer_installed()  # as `main` does, which here comes after the imports below
-
-from eos.run import main as main_module  # noqa: E402 - see above
-from eos.spark.session import open_session  # noqa: E402 - see above
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

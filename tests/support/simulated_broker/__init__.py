@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from eos.kafka.transaction_states import TransactionPhase as Phase
 from support.simulated_broker.client import SimulatedPort
-from support.simulated_broker.faults import Fault, Strike
 from support.simulated_broker.log import Entry, Kind
-from support.simulated_broker.simulated import SimulatedBroker
+from support.simulated_broker.simulated import Fault, SimulatedBroker, Strike
 
 __all__ = ["Entry", "Fault", "Kind", "Phase", "SimulatedBroker", "SimulatedPort", "Strike"]

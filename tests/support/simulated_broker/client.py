@@ -19,8 +19,7 @@ from eos.kafka.api import (
     TopicPartition,
     TransactionProfile,
 )
-from support.simulated_broker.faults import Strike
-from support.simulated_broker.simulated import SimulatedBroker
+from support.simulated_broker.simulated import SimulatedBroker, Strike
 
 LATE_MAX = 16  # requests that wait for `deliver_late`
 

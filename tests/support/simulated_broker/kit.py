@@ -1,4 +1,4 @@
-"""What tests of transactions need beside a broker: record batches by hand, deadlines that count."""
+"""Record batches by hand, deadlines that count, and a coordinator on the broker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import struct
 from collections.abc import Sequence
 
 import google_crc32c
+import pytest
 
 from eos.deadline import Deadline
-from eos.kafka.api import Identity
+from eos.kafka.api import CommittedOffset, Identity, TopicPartition, TransactionProfile
+from eos.transaction.coordinator import Coordinator
+from support.simulated_broker import SimulatedBroker, SimulatedPort
 
 _TRANSACTIONAL = 1 << 4
 _TIMESTAMP_MS = 1_700_000_000_000
@@ -62,3 +65,48 @@ class Tries(Deadline):
 
     def _count(self) -> list[int]:
         return getattr(self, "_waits")  # type: ignore[no-any-return]  # noqa: B009 - frozen, slotted
+
+
+BOTH = pytest.mark.parametrize("profile", TransactionProfile)
+LEDGER, SOURCE = TopicPartition("ledger", 0), TopicPartition("source", 0)
+TARGETS = [TopicPartition("target", number) for number in range(3)]
+TIMEOUT_MS = 60_000
+
+
+def cluster(server=TransactionProfile.TV2):
+    return SimulatedBroker({"ledger": 1, "source": 2, "target": 3}, server)
+
+
+def owner(broker, profile, reached=None):
+    return Coordinator(SimulatedPort(broker, profile), "id", "group", TIMEOUT_MS, reached)
+
+
+def some():
+    return Tries(8)
+
+
+def record(coordinator, value=b"ledger"):
+    blob = record_batch(coordinator.identity, 0, [value])
+    return coordinator.produce({LEDGER: blob}, some())
+
+
+def begin(coordinator):
+    """With the ledger's word where a producer id ran out of epochs: nobody else was there."""
+    if not coordinator.is_judging:
+        coordinator.begin(some())
+    if coordinator.is_judging:
+        coordinator.settled(committed=False)
+        coordinator.begin(some())
+    return coordinator.identity
+
+
+def attempt(coordinator, value=b"ledger", end=5):
+    """Everything of an attempt except its end."""
+    identity = begin(coordinator)
+    record(coordinator, value)
+    coordinator.commit_offsets({SOURCE: CommittedOffset(end)}, some())
+    return identity
+
+
+def values(broker, at=LEDGER):
+    return [entry.blob[-len(b"ledger") - 1 : -1] for entry in broker.read_committed(at)]

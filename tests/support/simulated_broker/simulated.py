@@ -1,11 +1,14 @@
-"""The simulated broker: what a test sees and does, and the rules of the requests inside."""
+"""The simulated broker: what a test sees and arms, and the rules of the requests inside."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
 from eos.kafka.api import (
     Answer,
+    Api,
     CommittedOffset,
     DescribedProducer,
     Identity,
@@ -14,8 +17,6 @@ from eos.kafka.api import (
     TransactionProfile,
 )
 from eos.kafka.transaction_states import TransactionPhase as Phase
-from support.simulated_broker.faults import Fault, Faults
-from support.simulated_broker.groups import METADATA_BYTES_MAX, OFFSET_METADATA_TOO_LARGE, Group
 from support.simulated_broker.log import (
     CORRUPT_MESSAGE,
     INVALID_PRODUCER_EPOCH,
@@ -27,10 +28,64 @@ from support.simulated_broker.log import (
 )
 from support.simulated_broker.transactions import (
     CONCURRENT_TRANSACTIONS,
+    METADATA_BYTES_MAX,
+    OFFSET_METADATA_TOO_LARGE,
     PRODUCER_FENCED,
+    Group,
     Transaction,
     Transactions,
 )
+
+
+class Strike(Enum):
+    LOSE_REQUEST = "the request never arrives"
+    DELAY_REQUEST = "no answer; the request arrives when `deliver_late` says so"
+    LOSE_ANSWER = "carried out, but no answer comes"
+    REPEAT_LATER = "carried out and answered, and carried out again at `deliver_late`"
+    ANSWER = "not carried out: answered with `code`"
+    CARRY_OUT_AND_ANSWER = "carried out, yet answered with `code`"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    api: Api
+    strike: Strike
+    nth: int = 1  # counted from the moment it is armed
+    code: int = 0
+    times: int = 1  # strikes this many requests in a row, from the n-th on
+
+
+class Faults:
+    """The armed faults. A test asserts that `hit` holds what it armed."""
+
+    def __init__(self) -> None:
+        self.hit: list[Fault] = []
+        self._armed: list[tuple[Fault, list[int]]] = []  # with the number of requests seen since
+
+    def arm(self, fault: Fault) -> None:
+        self._armed.append((fault, [0]))
+
+    def disarm(self) -> None:
+        self._armed.clear()
+
+    @property
+    def is_armed(self) -> bool:
+        return bool(self._armed)
+
+    def strike(self, api: Api) -> Fault | None:
+        """What happens to this request: the first armed fault that is due."""
+        due = None
+        for fault, seen in list(self._armed):
+            if fault.api is not api:
+                continue
+            seen[0] += 1
+            if due is None and fault.nth <= seen[0] < fault.nth + fault.times:
+                due = fault
+                self.hit.append(fault)
+            if seen[0] >= fault.nth + fault.times - 1:
+                self._armed.remove((fault, seen))
+        return due
+
 
 UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = 3, 19
 INVALID_TXN_STATE, OPERATION_NOT_ATTEMPTED = 48, 55
