@@ -14,7 +14,7 @@ from support.audit import CopyingPipeline
 from support.brokers import SegmentBatch, batch_at, edit_log
 
 from eos.local.embedded_kafka import EmbeddedKafka
-from eos.verify import snapshot
+from eos.verify import position_copies
 
 RECORD_BYTES = 16  # of each record here, with its lengths
 HEADER_BYTES = 61
@@ -182,7 +182,7 @@ def damaged(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_changed_is_found(damaged, name, monkeypatch):
-    monkeypatch.setattr(snapshot, "_MARKER_MS", 300)  # for a marker that will never come
+    monkeypatch.setattr(position_copies, "_MARKER_MS", 300)  # for a marker that will never come
     case, one = CASES[name], damaged[name]
     told = one.of.found()
     smallest = told["smallest"]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy
 from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
 from support.errors import raises
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.dedup.stamp_columns import StampPlace
 from eos.dedup.validation_mode import VALIDATE_FIRST_MAX

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 from support.dedup_on_spark import DEDUP, IN_ORDER, Run, selected
-from support.local_spark import local_spark
+from support.spark_session import local_spark
 
 from eos.dedup.validation_mode import VALIDATE_FIRST_MAX
 from eos.errors import DedupRetryError
