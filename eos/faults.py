@@ -207,8 +207,8 @@ def _task_faults() -> tuple[TaskFault, ...]:
     return tuple(found)
 
 
-def _any(words: Sequence[str]) -> str:
-    return "|".join(words)
+def _any(text: Sequence[str]) -> str:
+    return "|".join(text)
 
 
 def _ancestors_to_the_jvm() -> list[int]:

@@ -92,8 +92,8 @@ class Fields:
     def rows(self, name: str, types: Sequence[type]) -> None:
         """Raise FieldError unless the field is a list of lists of these types."""
         for row in self._list(name):
-            whole = isinstance(row, list) and [type(each) for each in row] == list(types)
-            if not whole or any(abs(each) > INT64_MAX for each in row if type(each) is int):
+            is_valid = isinstance(row, list) and [type(each) for each in row] == list(types)
+            if not is_valid or any(abs(each) > INT64_MAX for each in row if type(each) is int):
                 raise self._wrong(name, f"a list of lists of {len(types)} values")
 
     def numbers(self, name: str, default: Any = _NEVER) -> dict[str, int]:

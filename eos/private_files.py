@@ -31,11 +31,11 @@ _BY_SPARK = "checkpoints"
 _OWN = (_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
 
 
-def make(folder: Path) -> Path:
+def create_folder(folder: Path) -> Path:
     """Create a private folder and its missing parents. An existing folder keeps its mode."""
     if folder.is_dir():
         return folder
-    make(folder.parent)
+    create_folder(folder.parent)
     with contextlib.suppress(FileExistsError):  # another process created it
         folder.mkdir(mode=0o700)
         _restrict_folder(folder)
@@ -44,7 +44,7 @@ def make(folder: Path) -> Path:
 
 def own(folder: Path) -> Path:
     """Create a private folder, or remove the permissions of others from one that this user owns."""
-    make(folder)
+    create_folder(folder)
     _restrict_folder(folder)
     return folder
 
@@ -56,10 +56,10 @@ def opener(path: str | os.PathLike[str], flags: int) -> int:
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     found = os.fstat(descriptor)
-    wanted = 0o660 if is_shared(Path(path).parent) else 0o600
-    if stat.S_IMODE(found.st_mode) != wanted:
+    mode = 0o660 if is_shared(Path(path).parent) else 0o600
+    if stat.S_IMODE(found.st_mode) != mode:
         with contextlib.suppress(PermissionError):  # another user's, or a file system without modes
-            os.fchmod(descriptor, wanted)
+            os.fchmod(descriptor, mode)
     return descriptor
 
 
@@ -84,7 +84,7 @@ def prepare_root(root: Path, group: str | None) -> None:
     An existing root keeps its mode unless a group is given, because it may be any folder of the
     user's. Folders inside it that this project created lose the permissions of others.
     """
-    make(root)
+    create_folder(root)
     if group is not None:
         _share(root, group)
     is_open = bool(root.stat().st_mode & _OTHERS)
@@ -103,14 +103,12 @@ def _restrict_folder(folder: Path) -> None:
         group = folder.parent.stat().st_gid
         if found.st_gid != group:
             os.chown(folder, -1, group)
-        wanted = _SHARED | stat.S_IRWXU
+        mode = _SHARED | stat.S_IRWXU
     else:
-        wanted = stat.S_IMODE(found.st_mode) & ~(
-            _OTHERS if is_shared(folder) else _SHARED | _OTHERS
-        )
-    if stat.S_IMODE(found.st_mode) != wanted:
+        mode = stat.S_IMODE(found.st_mode) & ~(_OTHERS if is_shared(folder) else _SHARED | _OTHERS)
+    if stat.S_IMODE(found.st_mode) != mode:
         with contextlib.suppress(PermissionError):
-            folder.chmod(wanted)
+            folder.chmod(mode)
 
 
 def _share(root: Path, group: str) -> None:

@@ -54,8 +54,8 @@ class Seal:
         plain = [(key, value) for key, value in error.fields.items() if _is_plain(value)]
         fields = {key: _cut(value, _FIELD_MAX) for key, value in plain[:_FIELDS_MAX]}
         message, hint = _cut(error.message, _MESSAGE_MAX), _cut(error.hint, _HINT_MAX)
-        told = json.dumps([type(error).__name__, error.code, message, hint, fields])
-        body = base64.b64encode(told.encode()).decode()
+        text = json.dumps([type(error).__name__, error.code, message, hint, fields])
+        body = base64.b64encode(text.encode()).decode()
         shown = reworded(error, message=message, hint=hint)
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
 

@@ -111,7 +111,7 @@ def not_a_condition(text: str) -> str:
     return _unfinished(text, found, "an SQL condition")
 
 
-def _unfinished(text: str, found: list[Token], what: str) -> str:
+def _unfinished(text: str, found: list[Token], subject: str) -> str:
     """Return what is missing: the other bracket or quote of a pair, or the operand after an
     operator."""
     opened: list[str] = []
@@ -121,18 +121,18 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
         if token.text in "([":
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
-            return f"expected an opening bracket before `{token.text}` in {what}"
+            return f"expected an opening bracket before `{token.text}` in {subject}"
         elif token.text in {"'", '"', "`"}:  # a complete text would have been skipped
-            return f"expected a closing `{token.text}` in {what}"
+            return f"expected a closing `{token.text}` in {subject}"
     if opened:
-        return f"expected `{opened[-1]}` in {what}, got its end"
+        return f"expected `{opened[-1]}` in {subject}, got its end"
     last = found[-2] if found[-1].text == ";" and len(found) > 1 else found[-1]
-    is_end = last.text == "*" and what == "a query"  # as in FROM input SELECT *
+    is_end = last.text == "*" and subject == "a query"  # as in FROM input SELECT *
     is_end |= last.text == ">" and any(each.text in {"array", "map", "struct"} for each in found)
     is_open = (last.text in _OPERATORS or last.text in _BINARY_WORDS) and not is_end
     is_open = is_open and not last.is_quoted
     if is_open and not _NOTHING.sub("", text[last.at + len(last.text) :]):
-        return f"expected an operand after `{last.text}` in {what}, got its end"
+        return f"expected an operand after `{last.text}` in {subject}, got its end"
     return ""
 
 

@@ -42,7 +42,7 @@ class Follower:
         self._behind_max = behind_max
         self._every_s = every_s
         self._lock = threading.Condition()
-        self._behind = 0  # attempts since the table was complete
+        self._lag = 0  # attempts since the table was complete
         self._until = -1  # last ledger offset in the table, if known
         self._failure: EosError | None = None
         self._is_warned = False  # warned of missing attempts since the table was complete
@@ -60,7 +60,7 @@ class Follower:
     def committed(self) -> None:
         """Count an attempt that committed. Returns at once."""
         with self._lock:
-            self._behind += 1
+            self._lag += 1
         self._wake.set()
 
     def require(self) -> None:
@@ -73,7 +73,7 @@ class Follower:
             if isinstance(self._failure, PromiseBrokenError):
                 raise self._failure
             tried = self._tries
-            while self._behind >= self._behind_max:
+            while self._lag >= self._behind_max:
                 # One more try, so that the run continues if the table is available again.
                 failed = self._failure if self._tries > tried else None
                 if failed is not None or deadline.has_passed:
@@ -157,11 +157,11 @@ class Follower:
 
     def _caught_up(self, deadline: Deadline) -> ProjectionResult:
         with self._lock:
-            behind = self._behind
+            lag = self._lag
         found = self._projection.catch_up(deadline)
         with self._lock:
             self._until = found.until
-            self._behind -= behind if found.is_settled else max(0, behind - 1)
+            self._lag -= lag if found.is_settled else max(0, lag - 1)
             self._tries += 1
             self._failure = None
             was_warned, self._is_warned = self._is_warned, False
@@ -183,8 +183,8 @@ class Follower:
         with self._lock:
             self._failure = error
             self._tries += 1
-            behind, is_broken = self._behind, isinstance(error, PromiseBrokenError)
-            is_new = not self._is_warned and bool(behind or is_broken)
+            lag, is_broken = self._lag, isinstance(error, PromiseBrokenError)
+            is_new = not self._is_warned and bool(lag or is_broken)
             self._is_warned = self._is_warned or is_new
             self._lock.notify_all()
         if is_new and is_broken:
@@ -192,7 +192,7 @@ class Follower:
         elif is_new:
             self._bus.emit(
                 events.Warned(
-                    f"the audit table lacks {_attempts(behind)}; the pipeline continues, and stops "
+                    f"the audit table lacks {_attempts(lag)}; the pipeline continues, and stops "
                     f"at {self._behind_max}: {error.message}"
                 )
             )
@@ -214,7 +214,7 @@ class Follower:
         reason = failed.message if failed else "writing it takes too long"
         return PromiseBrokenError(
             "audit_table_lag",
-            f"the audit table lacks {_attempts(self._behind)}, the limit is {self._behind_max}: "
+            f"the audit table lacks {_attempts(self._lag)}, the limit is {self._behind_max}: "
             f"{reason}",
             hint="nothing is lost: the ledger has them all, and the next run adds them once the "
             "table can be written. `audit: {transactions: false}` in the profile turns the table "
@@ -223,5 +223,5 @@ class Follower:
 
 
 def _attempts(count: int, which: str = "") -> str:
-    what = f"{which} attempt".strip()
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
+    subject = f"{which} attempt".strip()
+    return f"1 {subject}" if count == 1 else f"{count} {subject}s"

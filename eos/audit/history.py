@@ -238,17 +238,19 @@ def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
             ledger_id = each.ledger_id
             position.clear()
         if (each.ledger_id, each.identity) in identities:
-            yield _met(each, "twice", f"the identity {tuple(each.identity)} committed twice")
+            yield _finding(each, "twice", f"the identity {tuple(each.identity)} committed twice")
         identities.add((each.ledger_id, each.identity))
         last_epoch = newest.get((each.ledger_id, each.identity.producer_id), -1)
         if each.identity.epoch < last_epoch:
-            words = f"epoch {each.identity.epoch} committed after epoch {last_epoch}"
-            yield _met(each, "older_epoch", f"{words} of producer id {each.identity.producer_id}")
+            problem = f"epoch {each.identity.epoch} committed after epoch {last_epoch}"
+            yield _finding(
+                each, "older_epoch", f"{problem} of producer id {each.identity.producer_id}"
+            )
         newest[each.ledger_id, each.identity.producer_id] = each.identity.epoch
         if each.is_attempt:
             batch = (each.ledger_id, each.query_id, each.batch_id)
             if batch in batches:
-                yield _met(each, "twice", f"micro-batch {each.batch_id} committed twice")
+                yield _finding(each, "twice", f"micro-batch {each.batch_id} committed twice")
             batches.add(batch)
             yield from _gaps(each, position)
             yield from _receipts(each, written)
@@ -262,35 +264,35 @@ def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator
     for tp, (start, _) in each.sources.items():
         before = position.get(tp, start)
         if start != before:
-            what = "skipped" if start > before else "read again"
+            change = "skipped" if start > before else "read again"
             low, high = sorted((start, before))
-            yield _met(
+            yield _finding(
                 each,
                 "gap" if start > before else "overlap",
-                f"micro-batch {each.batch_id}: {tp} offsets {low} to {high - 1} were {what}",
+                f"micro-batch {each.batch_id}: {tp} offsets {low} to {high - 1} were {change}",
             )
 
 
 def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[Finding]:
     for tp, row in each.targets.items():
-        where = f"micro-batch {each.batch_id}: {tp}"
+        place = f"micro-batch {each.batch_id}: {tp}"
         count = row["sequence_last"] - row["sequence_first"] + 1
         room = row["offset_last"] - row["offset_first"] + 1
         if row["records"] != count or row["records"] > room:
-            yield _met(
+            yield _finding(
                 each,
                 "receipt",
-                f"{where} has {row['records']} records, {count} sequences and {room} offsets",
+                f"{place} has {row['records']} records, {count} sequences and {room} offsets",
             )
         if row["offset_first"] <= written.get(tp, -1):
-            yield _met(
+            yield _finding(
                 each,
                 "offsets_back",
-                f"{where} was written at offset {row['offset_first']}, but {written[tp]} was "
+                f"{place} was written at offset {row['offset_first']}, but {written[tp]} was "
                 "written before: was the topic recreated?",
             )
         written[tp] = row["offset_last"]
 
 
-def _met(each: Transaction, case: str, message: str) -> Finding:
+def _finding(each: Transaction, case: str, message: str) -> Finding:
     return Finding(case, message, witness=each.witness)

@@ -47,10 +47,10 @@ class Projection:
     """The audit table's update from one pipeline's ledger. Not shared between threads."""
 
     def __init__(
-        self, table: TransactionsTable, wire: KafkaClient, pipeline: str, ledger: str
+        self, table: TransactionsTable, client: KafkaClient, pipeline: str, ledger: str
     ) -> None:
         self.table = table
-        self._wire = wire
+        self._client = client
         self._pipeline = pipeline
         self._ledger = TopicPartition(ledger, 0)
         self._ledger_id = ""
@@ -88,8 +88,8 @@ class Projection:
         for _ in range(_TRIES_MAX):
             app = f"{self._app(Deadline.after_ms(_ASK_MS))}/ended"
             version = self.table.known(app) + 1
-            there = self._aborted()
-            new = [each for each in failed if (each["producer_id"], each["epoch"]) not in there]
+            listed = self._aborted()
+            new = [each for each in failed if (each["producer_id"], each["epoch"]) not in listed]
             if not new:
                 return 0
             shared = made.shared(self._pipeline, self._ledger.topic, self._ledger_id, last)
@@ -161,9 +161,9 @@ class Projection:
         """
         found: list[LedgerRecord] = []
         decided_until = 0
-        while (wanted := RECORDS_MAX - len(found)) > 0:
-            stored = self._wire.read_records(
-                self._ledger, first, end, committed=True, deadline=deadline, records_max=wanted
+        while (room := RECORDS_MAX - len(found)) > 0:
+            stored = self._client.read_records(
+                self._ledger, first, end, committed=True, deadline=deadline, records_max=room
             )
             for each in stored:
                 try:
@@ -173,26 +173,26 @@ class Projection:
                         decided_until = self._decided_until(each.offset, deadline)
                     if each.offset >= decided_until:
                         raise
-            if len(stored) < wanted:
+            if len(stored) < room:
                 break
             first = stored[-1].offset + 1
         return found
 
     def _decided_until(self, offset: int, deadline: Deadline) -> int:
-        ledger = Ledger(self._wire, self._ledger.topic, self._pipeline, {}, skips_foreign=True)
+        ledger = Ledger(self._client, self._ledger.topic, self._pipeline, {}, skips_foreign=True)
         return ledger.decided_until(offset, deadline)
 
     def _app(self, deadline: Deadline) -> str:
         if not self._ledger_id:
             topic = self._ledger.topic
-            self._ledger_id = self._wire.topics([topic], deadline)[topic].topic_id
+            self._ledger_id = self._client.topics([topic], deadline)[topic].topic_id
         return f"{self._pipeline}/{self._ledger_id}"
 
     def _offset(
         self, at: Literal["earliest", "latest"], deadline: Deadline, *, committed: bool = True
     ) -> int:
         tp = self._ledger
-        return self._wire.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
+        return self._client.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
 
     def _too_many(self) -> UnavailableError:
         tries = _TRIES_MAX

@@ -17,7 +17,7 @@ _SORTED_MAX = 20_000
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
-def look(
+def read_transactions(
     table: TransactionsTable, pipeline: str, ledger: str, since: datetime | None = None
 ) -> list[Transaction]:
     """Return the pipeline's newest transactions, or all since a time, oldest first."""
@@ -36,25 +36,25 @@ def walk(
     Neither transactions nor rows need to fit into memory. `since` selects by time, `records_max`
     selects the newest ledger records. Without both, all are read.
     """
-    where = f"pipeline = '{_quoted(pipeline)}' AND ledger = '{_quoted(ledger)}'"
+    condition = f"pipeline = '{_quoted(pipeline)}' AND ledger = '{_quoted(ledger)}'"
     newest = table.query(
         "SELECT ledger_id, min(ledger_offset) AS oldest, "  # noqa: S608 - no parameters; quoted
         "max(ledger_offset) AS newest, max(ended_at) AS at "
-        f"FROM transactions WHERE {where} GROUP BY ledger_id"
+        f"FROM transactions WHERE {condition} GROUP BY ledger_id"
     )
     ledgers = [
         (each["ledger_id"], each["oldest"], each["newest"]) for each in sorted(newest, key=_at)
     ]
     if since is not None:
-        where += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
+        condition += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
     elif records_max is not None and ledgers:
         ledger_id, oldest, last = ledgers[-1]
         ledgers = [(ledger_id, max(oldest, last - 2 * records_max + 1), last)]
-    yield from each_of(_rows(table, where, ledgers))
+    yield from each_of(_rows(table, condition, ledgers))
 
 
 def _rows(
-    table: TransactionsTable, where: str, ledgers: Sequence[tuple[str, int, int]]
+    table: TransactionsTable, condition: str, ledgers: Sequence[tuple[str, int, int]]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of each ledger between two offsets, part by part.
 
@@ -66,7 +66,7 @@ def _rows(
             end = min(start + _SORTED_MAX, newest + 1)
             yield from table.stream(
                 "SELECT * FROM transactions "  # noqa: S608 - the library has no parameters; quoted
-                f"WHERE {where} AND ledger_id = '{_quoted(ledger_id)}' "
+                f"WHERE {condition} AND ledger_id = '{_quoted(ledger_id)}' "
                 f"AND ledger_offset >= {start} AND ledger_offset < {end} "
                 f"ORDER BY ledger_offset, outcome = '{COMMITTED}', epoch, "
                 "producer_id, target_topic NULLS FIRST, target_partition NULLS FIRST"

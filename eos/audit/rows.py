@@ -99,8 +99,8 @@ def _sources(found: Sequence[Row]) -> pa.Array:
         if id(of_row) not in places:
             places[id(of_row)] = len(lists)
             lists.append(of_row)
-    taken = pa.array([places[id(row.get("sources"))] for row in found], pa.int64())
-    return pa.array(lists, SCHEMA.field("sources").type).take(taken)
+    indices = pa.array([places[id(row.get("sources"))] for row in found], pa.int64())
+    return pa.array(lists, SCHEMA.field("sources").type).take(indices)
 
 
 def rows(
@@ -158,7 +158,7 @@ def _committed(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
         "begun_at": _time(attempt.get("begun_ms")),
         "ended_at": _time(record.at_ms),
         "is_reset": record.position.is_reset,
-        "sources": _ranges(starts, ends, is_whole=not record.attempt),
+        "sources": _ranges(starts, ends, is_complete=not record.attempt),
         "records_in": offsets,
         "offsets_in": offsets,
         "records_read": _read(attempt, offsets),
@@ -210,11 +210,11 @@ def shared(pipeline: str, ledger: str, ledger_id: str, record: LedgerRecord) -> 
     }
 
 
-def _ranges(starts: Ends, ends: Ends, *, is_whole: bool = False) -> list[dict[str, Any]]:
+def _ranges(starts: Ends, ends: Ends, *, is_complete: bool = False) -> list[dict[str, Any]]:
     return [
         {"topic": tp.topic, "partition": tp.partition, "start": start, "end": ends[tp]}
         for tp, start in sorted(starts.items())
-        if tp in ends and (is_whole or ends[tp] != start)
+        if tp in ends and (is_complete or ends[tp] != start)
     ]
 
 

@@ -127,10 +127,10 @@ class TransactionsTable:
             # checkpoint drops these entries after the same hour, and a third of all files would
             # stay forever. Files younger than an hour are kept, and so are those of a commit in
             # progress.
-            gone = table.vacuum(dry_run=False, full=True)
+            removed = table.vacuum(dry_run=False, full=True)
             table.create_checkpoint()
             table.cleanup_metadata()
-            return len(gone)
+            return len(removed)
 
     def query(self, sql: str) -> Sequence[Mapping[str, Any]]:
         """Return the rows of a query of `transactions`; no rows if there is no table."""
@@ -152,26 +152,26 @@ class TransactionsTable:
         if self._table is not None and self._is_there(self._table):
             self._table.update_incremental()
         else:
-            self._table = self._found_or_made()
+            self._table = self._open_or_create()
         return self._table
 
     def _is_there(self, table: DeltaTable) -> bool:
         """Return whether the table still exists: the library does not notice a deleted one."""
         return (self.location / _LOG / f"{table.version():020}.json").exists()
 
-    def _found_or_made(self) -> DeltaTable:
+    def _open_or_create(self) -> DeltaTable:
         try:
             return DeltaTable(self.location)
         except TableNotFoundError:
-            return self._made()
+            return self._create()
 
-    def _made(self) -> DeltaTable:
+    def _create(self) -> DeltaTable:
         """Create the table.
 
         Several pipelines may do so at once, and the library would commit a first version for each.
         So the log is created in a temporary folder and moved here. The first move wins.
         """
-        private_files.make(self.location)
+        private_files.create_folder(self.location)
         with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
             DeltaTable.create(
                 aside,

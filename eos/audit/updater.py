@@ -70,7 +70,7 @@ def location_of(profile: Profile) -> Path | None:
     return None if root is None else root.joinpath(*_FOLDER)
 
 
-def audit_of(profile: Profile, planned: Plan, wire: KafkaClient, bus: Bus) -> Audit:
+def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> Audit:
     if not profile.audit.transactions:
         return NO_AUDIT
     location = location_of(profile)
@@ -88,7 +88,7 @@ def audit_of(profile: Profile, planned: Plan, wire: KafkaClient, bus: Bus) -> Au
     from eos.audit.table import TransactionsTable
 
     names = planned.names
-    projection = Projection(TransactionsTable(location), wire, names.pipeline, names.ledger)
+    projection = Projection(TransactionsTable(location), client, names.pipeline, names.ledger)
     return Follower(projection, bus, profile.audit.behind_max)
 
 
@@ -97,7 +97,7 @@ def close(audit: Audit, batches: MicroBatches) -> None:
     failed, last = batches.failed.listed, None
     if failed:
         try:
-            last = batches.ledger.look(Deadline.after_ms(STEP_TIMEOUT_MS))
+            last = batches.ledger.peek(Deadline.after_ms(STEP_TIMEOUT_MS))
         except EosError:
             last = None  # then the table is unreachable, too, and its own warning reports it
     audit.close(failed, last)

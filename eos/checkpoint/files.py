@@ -207,7 +207,7 @@ def _as_os_errors() -> Iterator[None]:
         raise kind(_short(str(java.toString()))) from error
 
 
-def _short(words: str) -> str:
+def _short(text: str) -> str:
     """Return the text without the packages of exception classes, which S3A repeats; cut at 500
     characters."""
-    return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", words)[:500]
+    return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", text)[:500]

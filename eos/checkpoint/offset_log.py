@@ -106,7 +106,7 @@ class Checkpoint:
             starts = self.ends(batch_id - 1)
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
-    def begun(self) -> frozenset[TopicPartition]:
+    def known_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions for which Spark knows the next offset, so that they are not new to
         it."""
         planned = self.planned()
@@ -193,14 +193,14 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
     """
     found: list[Exception | None] = []
 
-    def ask() -> None:
+    def check() -> None:
         try:
             listed(files, folder)
             found.append(None)
         except Exception as error:  # noqa: BLE001 - raised below
             found.append(error)
 
-    thread = threading.Thread(target=ask, name="eos-store", daemon=True)
+    thread = threading.Thread(target=check, name="eos-store", daemon=True)
     thread.start()
     seconds = deadline.left_ms / 1000
     thread.join(seconds)

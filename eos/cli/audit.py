@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
-from eos.audit.reader import look
+from eos.audit.reader import read_transactions
 from eos.audit.table import TransactionsTable
 from eos.cli.parser import Parser
 from eos.cli.pipeline_argument import audit_location, find_pipeline, since
@@ -21,7 +21,7 @@ from eos.inspect.cluster_view import ClusterView
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.printable import escaped
 
 
@@ -31,13 +31,15 @@ def run(options: argparse.Namespace) -> int:
     location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names
-    found = look(TransactionsTable(location), names.pipeline, names.ledger, since(options.since))
+    found = read_transactions(
+        TransactionsTable(location), names.pipeline, names.ledger, since(options.since)
+    )
     problems = list(findings(found))
-    seen = _asked(pipeline, profile, found) if options.live else None
-    if seen is not None:
-        problems += seen.findings
+    live = _live(pipeline, profile, found) if options.live else None
+    if live is not None:
+        problems += live.findings
     audited = AuditResult(
-        names.pipeline, names.ledger, str(location), found, summary(found), problems, seen
+        names.pipeline, names.ledger, str(location), found, summary(found), problems, live
     )
     if options.json:
         print(json.dumps(as_json(audited)))
@@ -46,24 +48,24 @@ def run(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def maintain(words: Sequence[str]) -> int:
+def maintain(arguments: Sequence[str]) -> int:
     """Compact the whole audit table and delete files that no reader needs. Runs do this too."""
     parser = Parser(prog="maintain", description=maintain.__doc__)
     parser.add_profile("profile with the state root: conf/NAME.yaml")
-    profile = load_profile(parser.parse(words).profile, Path.cwd())
+    profile = load_profile(parser.parse(arguments).profile, Path.cwd())
     table = TransactionsTable(audit_location(profile))
     pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
     for row in pipelines:
         table.compact(row["pipeline"])
-    gone = table.clean() if pipelines else 0
-    print(f"{table.location}: {len(pipelines)} pipelines, {gone} files deleted")
+    removed = table.clean() if pipelines else 0
+    print(f"{table.location}: {len(pipelines)} pipelines, {removed} files deleted")
     return 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
+def _live(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         names = planned.names
-        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            view = ClusterView(wire, names.transactional_id, names.group, names.ledger)
+        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
             return live(view, found)

@@ -59,9 +59,9 @@ def _print(found: ClusterStatus, as_json: bool) -> None:
             )
         )
     elif found.bootstrap:
-        why = "until it is stopped" if found.is_kept else "until the last pipeline ends"
+        reason = "until it is stopped" if found.is_kept else "until the last pipeline ends"
         version = "" if found.version == BROKER_VERSION else f" (Kafka {found.version})"
-        print(f"running at {found.bootstrap}{version}, {why}; data in {found.root}")
+        print(f"running at {found.bootstrap}{version}, {reason}; data in {found.root}")
         if found.down:
             down = ", ".join(map(str, found.down))
             print(f"down: node {down} of {found.nodes}; `eos broker start` starts it again")

@@ -15,7 +15,7 @@ from eos.inspect.check import Check, lines
 from eos.inspect.machine_check import machine
 from eos.local.embedded_kafka import status_of
 from eos.plan.plan import Plan, plan
-from eos.plan.security import kafka_settings, told_who
+from eos.plan.security import kafka_settings, naming_principal
 from eos.printable import escaped
 
 
@@ -55,7 +55,7 @@ def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
     if profile.kafka.bootstrap is None:
         running = status_of(profile.local_root / "broker").bootstrap
         return tuple(running.split(",")) if running else ()
-    dead = any(each.what == "ports" and each.level == "finding" for each in checks)
+    dead = any(each.subject == "ports" and each.level == "finding" for each in checks)
     return () if dead else tuple(profile.kafka.bootstrap)
 
 
@@ -64,5 +64,8 @@ def _cluster(profile: Profile, addresses: tuple[str, ...], planned: Plan | None)
     from eos.kafka.client import KafkaClient
 
     security = profile.kafka.security
-    with closing(KafkaClient(kafka_settings(addresses, security))) as wire, told_who(security):
-        yield from cluster(wire, planned)
+    with (
+        closing(KafkaClient(kafka_settings(addresses, security))) as client,
+        naming_principal(security),
+    ):
+        yield from cluster(client, planned)

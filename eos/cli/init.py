@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _warn_if_local(wanted: str) -> None:
+def _warn_if_local(chosen: str) -> None:
     """Warn if requirements.txt names a checkout on this machine, which a CI machine lacks."""
-    _, _, address = wanted.partition(" @ ")
+    _, _, address = chosen.partition(" @ ")
     if "file:" not in address:
         return
     folder = address.removeprefix("git+").partition("@")[0]

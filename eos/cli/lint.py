@@ -32,7 +32,7 @@ from eos.transform.sql import Query
 
 
 def run(options: argparse.Namespace) -> int:
-    return lint([file_of(word) for word in options.pipelines], as_json=options.json)
+    return lint([file_of(argument) for argument in options.pipelines], as_json=options.json)
 
 
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:
@@ -113,7 +113,7 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
         if key != "sql" and launches and _is_drivers(getattr(step, key), parts):
             continue
         try:
-            (loaded,) = load([step], parts.project_root, parts.folder, looks=True)
+            (loaded,) = load([step], parts.project_root, parts.folder, is_preview=True)
         except TransformError as error:
             yield parts.places.problem((*place, key), error.message)
             continue
@@ -174,8 +174,8 @@ def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
             message += "record"
             yield parts.places.problem(at, message)
         known = () if launches or columns is None else columns
-        for word, close in sql_text.misspelt(rule.rule, known):
-            message = f"`{word}` is not a column of the source; did you mean `{close}`?"
+        for argument, close in sql_text.misspelt(rule.rule, known):
+            message = f"`{argument}` is not a column of the source; did you mean `{close}`?"
             yield parts.places.problem(at, message)
 
 

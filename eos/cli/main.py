@@ -37,11 +37,11 @@ def command_line() -> Parser:
     return parser
 
 
-def command(words: Sequence[str]) -> Callable[[], int]:
+def command(arguments: Sequence[str]) -> Callable[[], int]:
     """Return a function that runs the verb, already imported. A usage error exits with 2."""
-    if words[:1] == ["run"]:
+    if arguments[:1] == ["run"]:
         from eos.cli.run import run
 
-        return partial(run, words[1:])
-    options = command_line().parse(words)
-    return partial(import_module(f"eos.cli.{words[0]}").run, options)
+        return partial(run, arguments[1:])
+    options = command_line().parse(arguments)
+    return partial(import_module(f"eos.cli.{arguments[0]}").run, options)

@@ -34,8 +34,8 @@ class Parser(argparse.ArgumentParser):
     def add_pipeline(self, *, is_needed: bool = True) -> None:
         """Add the arguments of a verb for one pipeline: the pipeline, its profile, and --json."""
         count = None if is_needed else "?"
-        named = "file, folder or name of the pipeline"
-        self.add_argument("pipeline", metavar="PIPELINE", nargs=count, help=named)
+        name = "file, folder or name of the pipeline"
+        self.add_argument("pipeline", metavar="PIPELINE", nargs=count, help=name)
         self.add_profile("profile to use: conf/NAME.yaml, or a path")
         self.add_json()
 
@@ -48,48 +48,48 @@ class Parser(argparse.ArgumentParser):
     def add_flag(self, name: str, about: str) -> None:
         self.add_argument(name, action="store_true", help=about)
 
-    def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the options of the verb that `words` begin with, and its parser as `parser`.
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the options of the verb that `arguments` begin with, and its parser as `parser`.
 
         Options may be anywhere between the other arguments.
         """
-        if words and words[0] in self.verbs:
-            return self.verbs[words[0]].parse(words[1:])
+        if arguments and arguments[0] in self.verbs:
+            return self.verbs[arguments[0]].parse(arguments[1:])
         if self.verbs:
-            self._end_without_verb(words)
-        options, left = self.parse_known_intermixed_args(words)
+            self._end_without_verb(arguments)
+        options, left = self.parse_known_intermixed_args(arguments)
         if left:
             self._reject(left)
         options.parser = self
         return options
 
-    def _end_without_verb(self, words: Sequence[str]) -> NoReturn:
-        if not words:
+    def _end_without_verb(self, arguments: Sequence[str]) -> NoReturn:
+        if not arguments:
             self.print_help(sys.stderr)
             self.exit(2)
-        if not words[0].startswith("-"):
-            near = suggestion(words[0], self.verbs, or_all=False)
-            self.error(f"unknown command `{words[0]}`{near}")
-        self.parse_known_args(words[:1])  # ends here for --help and --version
-        self._reject(words)
+        if not arguments[0].startswith("-"):
+            near = suggestion(arguments[0], self.verbs, or_all=False)
+            self.error(f"unknown command `{arguments[0]}`{near}")
+        self.parse_known_args(arguments[:1])  # ends here for --help and --version
+        self._reject(arguments)
 
-    def _reject(self, words: Sequence[str]) -> NoReturn:
+    def _reject(self, arguments: Sequence[str]) -> NoReturn:
         """Report the first unknown option, or else an argument too many."""
-        for word in words:
-            if word.startswith("-"):
-                option = word.partition("=")[0]
+        for argument in arguments:
+            if argument.startswith("-"):
+                option = argument.partition("=")[0]
                 near = suggestion(option, self._option_string_actions, or_all=False)
                 self.error(f"unknown option `{option}`{near}")
-        self.error(f"unexpected argument `{words[0]}`")
+        self.error(f"unexpected argument `{arguments[0]}`")
 
 
 def number(low: int, high: int | None = None) -> Callable[[str], int]:
     """Return a function that parses a whole number in this range."""
-    wanted = f"a number from {low} to {high}" if high else f"a number, {low} or more"
+    chosen = f"a number from {low} to {high}" if high else f"a number, {low} or more"
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < low or (high and int(text) > high):
-            raise argparse.ArgumentTypeError(f"expected {wanted}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"expected {chosen}, got {text!r}")
         return int(text)
 
     return parse

@@ -13,33 +13,33 @@ from eos.errors import UsageError
 from eos.launch.options import project_of
 
 
-def find_pipeline(word: str) -> PipelineFile:
-    return load_pipeline(file_of(word))
+def find_pipeline(argument: str) -> PipelineFile:
+    return load_pipeline(file_of(argument))
 
 
-def file_of(word: str) -> Path:
+def file_of(argument: str) -> Path:
     """Return the path of a pipeline file.
 
     A name is searched in the project of the working folder. So a hint's command, which contains
     only the name, can be copied.
     """
-    path = Path(word)
+    path = Path(argument)
     is_there = path.is_file() or (path / "pipeline.yaml").is_file()
-    if is_there or "/" in word or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
+    if is_there or "/" in argument or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
         return path
     project = project_of(Path.cwd() / "pipeline.yaml")
     # The name in the file counts. Its folder may have another name, even that of another pipeline.
     files = sorted((project / "pipelines").glob("*/pipeline.yaml"))
-    for file in sorted(files, key=lambda file: file.parent.name != word):
+    for file in sorted(files, key=lambda file: file.parent.name != argument):
         with suppress(UsageError):  # an unrelated file may not be text
-            if name_of(file)[0] == word:
+            if name_of(file)[0] == argument:
                 return _shown(file)
     pipelines = project / "pipelines"
-    if (pipelines / word).is_dir():
-        return _shown(pipelines / word)
+    if (pipelines / argument).is_dir():
+        return _shown(pipelines / argument)
     raise UsageError(
         "pipeline_not_found",
-        f"there is no pipeline {word!r} in {pipelines}, and no such file",
+        f"there is no pipeline {argument!r} in {pipelines}, and no such file",
         hint="give the path of its pipeline.yaml, or its name inside its project; `ls "
         f"{pipelines}` lists the pipelines",
     )

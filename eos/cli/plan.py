@@ -15,10 +15,10 @@ from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, TransformError
-from eos.inspect.check import Check, asked, note, ok
+from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.plan.tree import lines, mermaid, stages
 from eos.printable import escaped
 from eos.transform.functions import load
@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print on import
-        root, looks = pipeline.project_root, not options.check
-        functions = load(pipeline.transform, root, pipeline.folder, looks=looks)
+        root, is_preview = pipeline.project_root, not options.check
+        functions = load(pipeline.transform, root, pipeline.folder, is_preview=is_preview)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
     found = stages(planned)
     if options.mermaid:
@@ -65,12 +65,12 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     from eos.launch.profile_cluster import addresses
 
     with addresses(profile) as bootstrap:
-        there = replace(planned, bootstrap=bootstrap)
-        yield from _cluster(there)
-        known = _known(there) if planned.tables else None
+        reachable = replace(planned, bootstrap=bootstrap)
+        yield from _cluster(reachable)
+        known = _known(reachable) if planned.tables else None
     yield from audit(profile)
     yield from _registry(planned, profile)
-    yield from asked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
+    yield from checked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
 
 
 def _spark(
@@ -88,7 +88,7 @@ def _spark(
         redirect_stdout(sys.stderr),  # users' prints must not mix with the results
     ):
         found = [
-            *asked("spark", lambda: _steps(session, planned)),
+            *checked("spark", lambda: _steps(session, planned)),
             *_joined(session, planned),
             *_delta(session, planned, known),
         ]
@@ -114,35 +114,35 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
     """Yield a check of each table that steps join."""
     from eos.spark.lookup_tables import require
 
-    def look(each: LookupTable) -> Check:
+    def check(each: LookupTable) -> Check:
         require(replace(planned, lookups=(each,)), session)
         return ok("table", f"{each.name} ({each.path}) has the columns of the pipeline file")
 
     for each in planned.lookups:
-        yield from asked("table", partial(look, each))
+        yield from checked("table", partial(check, each))
 
 
 def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -> Iterator[Check]:
     """Yield a check of each table that is written."""
-    from eos.delta.sinks import lake_of
+    from eos.delta.sinks import open_delta_sinks
     from eos.faults import CrashPlan
     from eos.observe.bus import Bus
     from eos.pipeline_tests.runner import rows_of
     from eos.startup.stateful_pipeline import with_state
     from eos.transform.plan_check import check_stream
 
-    def look(table: Table) -> Check:
+    def check(table: Table) -> Check:
         rows = rows_of(session, planned)
         with closing(Bus()) as bus:
             plan = planned
             with suppress(TransformError):  # the check of the steps reports an invalid stream
                 plan = with_state(planned, check_stream(rows, planned.output_mode), bus)
-            lake = lake_of(plan, session, bus, CrashPlan())
-            assert lake is not None, "it has tables"
-            return ok("delta", lake.foreseen(table, rows, known))
+            tables = open_delta_sinks(plan, session, bus, CrashPlan())
+            assert tables is not None, "it has tables"
+            return ok("delta", tables.foreseen(table, rows, known))
 
     for table in planned.tables:
-        yield from asked("delta", partial(look, table))
+        yield from checked("delta", partial(check, table))
 
 
 def _known(planned: Plan) -> TablesInLedger | None:
@@ -151,16 +151,16 @@ def _known(planned: Plan) -> TablesInLedger | None:
     The checks of the cluster report the reason.
     """
     from eos.delta.sinks import TablesInLedger, newest_attempt
-    from eos.inspect.snapshot import look, soon
+    from eos.inspect.snapshot import short_deadline, take_snapshot
     from eos.kafka.client import KafkaClient
 
     try:
-        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            view = look(planned, wire)
+        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+            view = take_snapshot(planned, client)
             if view.last is None:
                 return None
             topic = view.ledger.partition.topic
-            ledger_id = wire.topics([topic], soon())[topic].topic_id
+            ledger_id = client.topics([topic], short_deadline())[topic].topic_id
             return TablesInLedger(ledger_id, view.position, newest_attempt(view.ledger))
     except EosError:
         return None
@@ -169,18 +169,18 @@ def _known(planned: Plan) -> TablesInLedger | None:
 def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
     from eos.startup.registered_schemas import subjects, with_registry
 
-    def look() -> Check:
-        asked_for = with_registry(planned, profile.registry, looks=True)
+    def check() -> Check:
+        registered = with_registry(planned, profile.registry, is_preview=True)
         written = [
             f"{each.subject} with schema id {each.schema_id}"
-            for each in asked_for.outputs.columns.values()
+            for each in registered.outputs.columns.values()
             if each.schema_id
         ]
         ids = f"; a run would write {', '.join(written)}" if written else ""
         return ok("registry", f"has {', '.join(subjects(planned))}{ids}")
 
     if subjects(planned):
-        yield from asked("registry", look)
+        yield from checked("registry", check)
 
 
 def _latest(planned: Plan, profile: Profile) -> Plan:
@@ -194,8 +194,8 @@ def _cluster(planned: Plan) -> Iterator[Check]:
     from eos.inspect.topic_check import topics
     from eos.kafka.client import KafkaClient
 
-    with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-        found = list(cluster(wire, planned))
+    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+        found = list(cluster(client, planned))
         yield from found
-        if not any(each.what == "features" and each.level == "finding" for each in found):
-            yield from topics(wire, planned)
+        if not any(each.subject == "features" and each.level == "finding" for each in found):
+            yield from topics(client, planned)

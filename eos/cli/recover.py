@@ -19,7 +19,7 @@ from eos.inspect.startup_stops import Command, command_of
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import Plan, plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.recover import (
     checkpoint,
@@ -41,19 +41,21 @@ def run(options: argparse.Namespace) -> int:
             "--yes applies the change of a verb: add one, such as --set-checkpoint-aside"
         )
     command = command_of(options.pipeline, _repeated(options))
-    with _readable(), _reached(options) as (planned, wire):
+    with _readable(), _reached(options) as (planned, client):
         if verb is None:
-            return _explain(planned, wire, command, is_json=options.json)
+            return _explain(planned, client, command, is_json=options.json)
         if options.yes:
-            why, take_over = options.why, options.take_over
-            done = act(planned, wire, verb, why=why, take_over=take_over)
-            return _tell(planned, done, command, is_done=True, is_json=options.json)
-        change = propose(planned, wire, verb, take_over=options.take_over)
-        return _tell(planned, AppliedChange(change), command, is_done=False, is_json=options.json)
+            reason, take_over = options.why, options.take_over
+            done = act(planned, client, verb, reason=reason, take_over=take_over)
+            return _print_change(planned, done, command, is_done=True, is_json=options.json)
+        change = propose(planned, client, verb, take_over=options.take_over)
+        return _print_change(
+            planned, AppliedChange(change), command, is_done=False, is_json=options.json
+        )
 
 
-def _explain(planned: Plan, wire: KafkaClient, command: Command, *, is_json: bool) -> int:
-    found = explain(planned, wire)
+def _explain(planned: Plan, client: KafkaClient, command: Command, *, is_json: bool) -> int:
+    found = explain(planned, client)
     if is_json:
         print(json.dumps(as_json(found, command)))
     else:
@@ -61,7 +63,7 @@ def _explain(planned: Plan, wire: KafkaClient, command: Command, *, is_json: boo
     return 1 if found.stops else 0
 
 
-def _tell(
+def _print_change(
     planned: Plan, done: AppliedChange, command: Command, *, is_done: bool, is_json: bool
 ) -> int:
     """Print the change and return the exit code, 0 if there is nothing left to do."""
@@ -111,8 +113,8 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, KafkaClient]]:
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            yield planned, wire
+        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+            yield planned, client
 
 
 def _verb(options: argparse.Namespace) -> Verb | None:

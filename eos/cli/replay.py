@@ -18,7 +18,7 @@ from eos.launch.profile_cluster import addresses
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.replay.pending_dead_letters import DeadLetterTopic
 from eos.replay.replayer import ReplayRequest, ReplayResult, put_back
@@ -43,50 +43,52 @@ def run(options: argparse.Namespace) -> int:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         with (
-            closing(KafkaClient(planned.kafka)) as wire,
+            closing(KafkaClient(planned.kafka)) as client,
             closing(Bus()) as bus,
-            told_who(planned.security),
+            naming_principal(planned.security),
         ):
             bus.subscribe(Console())
-            topic = DeadLetterTopic(planned, wire, profile.names.prefix, profile.state.root)
+            topic = DeadLetterTopic(planned, client, profile.names.prefix, profile.state.root)
             waiting = topic.waiting(since_ms)
             rules = [each.name for each in planned.decode.causes]
-            wanted = _rules(options.rule, rules, waiting)
-            known = [each for each in wanted if has_stamps and each not in RULES]
+            chosen = _rules(options.rule, rules, waiting)
+            known = [each for each in chosen if has_stamps and each not in RULES]
             done: dict[str, ReplayResult] = {}
-            for rule in [] if options.dry_run else [each for each in wanted if each not in known]:
+            for rule in [] if options.dry_run else [each for each in chosen if each not in known]:
                 left = options.limit - sum(each.records for each in done.values())
                 if waiting.get(rule, 0) and left > 0:
-                    asked = ReplayRequest(rule, since_ms, left, options.now)
+                    choice = ReplayRequest(rule, since_ms, left, options.now)
                     crash = CrashPlan.from_environment()
-                    done[rule] = put_back(topic, asked, bus, crash, take_over=options.take_over)
-    stays = [] if options.dry_run else known
-    _tell(planned.names.pipeline, topic.name, wanted, waiting, done, stays, as_json=options.json)
+                    done[rule] = put_back(topic, choice, bus, crash, take_over=options.take_over)
+    untouched = [] if options.dry_run else known
+    _print_results(
+        planned.names.pipeline, topic.name, chosen, waiting, done, untouched, as_json=options.json
+    )
     return 0
 
 
-def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) -> list[str]:
+def _rules(choice: str | None, known: Sequence[str], waiting: Mapping[str, int]) -> list[str]:
     """Return the rules to replay: those of the file, and others that have dead letters."""
     every = list(dict.fromkeys([*known, *sorted(waiting)]))
-    if asked is None:
+    if choice is None:
         return every
-    if asked not in every:
+    if choice not in every:
         raise UsageError(
             "rule_unknown",
-            f"there is no rule {asked!r}{suggestion(asked, every)}",
+            f"there is no rule {choice!r}{suggestion(choice, every)}",
             hint="write `--rule` with the name of a rule in `expect`, or `malformed`; without "
             "--rule, dead letters of all rules are put back",
         )
-    return [asked]
+    return [choice]
 
 
-def _tell(
+def _print_results(
     pipeline: str,
     topic: str,
-    wanted: Sequence[str],
+    chosen: Sequence[str],
     waiting: Mapping[str, int],
     done: Mapping[str, ReplayResult],
-    stays: Sequence[str],
+    untouched: Sequence[str],
     *,
     as_json: bool,
 ) -> None:
@@ -96,7 +98,7 @@ def _tell(
             "put_back": done[rule].records if rule in done else 0,
             "passed_over": done[rule].passed_over if rule in done else 0,
         }
-        for rule in wanted
+        for rule in chosen
     }
     if as_json:
         print(json.dumps({"pipeline": pipeline, "topic": topic, "rules": rules}))
@@ -107,7 +109,7 @@ def _tell(
         text = f"{numbers['waiting']:,} waited, {numbers['put_back']:,} put back"
         if numbers["passed_over"]:
             text += f", {numbers['passed_over']:,} older ones skipped for good"
-        if rule in stays and numbers["waiting"]:
+        if rule in untouched and numbers["waiting"]:
             text += "; not put back, because dedup accepted their numbers before"
         print(escaped(f"  {rule:<{width}}  {text}"))
 

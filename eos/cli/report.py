@@ -22,7 +22,7 @@ from eos.inspect.cluster_view import ClusterView
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.report.conclusion import Level, verdict
 from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
@@ -37,8 +37,8 @@ def run(options: argparse.Namespace) -> int:
     names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names
     # Check this first: a missing folder should not show after minutes.
     output = _writable(options.output or Path(f"{names.pipeline}.report.html"))
-    gathered = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
-    asked = None if options.offline else _asked(pipeline, profile, gathered)
+    content = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
+    cluster = None if options.offline else _live(pipeline, profile, content)
     subject = Subject(
         pipeline=names.pipeline,
         ledger=names.ledger,
@@ -47,27 +47,31 @@ def run(options: argparse.Namespace) -> int:
         made_at=datetime.now(timezone.utc),
         since=time(begin) if begin else "",
     )
-    _write(output, page(subject, gathered, asked))
-    judged = verdict(gathered, asked)
-    if asked is not None and asked.problem:
-        print(f"eos: the page has no data of the cluster: {asked.problem}", file=sys.stderr)
-    document = {"page": str(output), "verdict": judged.level.value, "sentence": judged.sentence}
+    _write(output, page(subject, content, cluster))
+    conclusion = verdict(content, cluster)
+    if cluster is not None and cluster.problem:
+        print(f"eos: the page has no data of the cluster: {cluster.problem}", file=sys.stderr)
+    document = {
+        "page": str(output),
+        "verdict": conclusion.level.value,
+        "sentence": conclusion.sentence,
+    }
     if options.json:
         print(json.dumps(document))
     else:
-        print(f"{judged.word}: {judged.sentence}\n{output}")
-    return 1 if judged.level in {Level.BROKEN, Level.LOOK} else 0
+        print(f"{conclusion.word}: {conclusion.sentence}\n{output}")
+    return 1 if conclusion.level in {Level.BROKEN, Level.LOOK} else 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> ClusterState:
+def _live(pipeline: PipelineFile, profile: Profile, content: PageContent) -> ClusterState:
     """Return the cluster's state; if it does not answer, the page lacks only this part."""
     try:
         with addresses(profile) as bootstrap:
             planned = plan(pipeline, profile, bootstrap, ())
             names = planned.names
-            with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-                view = ClusterView(wire, names.transactional_id, names.group, names.ledger)
-                return live(view, list(gathered.recent), gathered.position)
+            with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+                view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+                return live(view, list(content.recent), content.position)
     except EosError as error:
         return ClusterState(problem=error.message)
 
@@ -93,9 +97,9 @@ def _write(output: Path, text: str) -> None:
     """Write the page completely or not at all: a browser may read a page that is renewed."""
     try:
         with TemporaryDirectory(dir=output.parent, prefix=".report-") as aside:
-            made = Path(aside) / "page"
-            made.write_text(text, encoding="utf-8")
-            made.replace(output)
+            created = Path(aside) / "page"
+            created.write_text(text, encoding="utf-8")
+            created.replace(output)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(

@@ -17,16 +17,16 @@ from typing import NoReturn
 from eos.launch import startup_signals
 
 
-def run(words: Sequence[str]) -> NoReturn:
+def run(arguments: Sequence[str]) -> NoReturn:
     """Start a pipeline that is given by its name or its path."""
-    if words and not words[0].startswith("-") and not Path(words[0]).exists():
+    if arguments and not arguments[0].startswith("-") and not Path(arguments[0]).exists():
         from eos.cli.pipeline_argument import file_of  # late: a path needs no settings
 
-        words = [str(file_of(words[0])), *words[1:]]
-    become(words)
+        arguments = [str(file_of(arguments[0])), *arguments[1:]]
+    become(arguments)
 
 
-def become(words: Sequence[str]) -> NoReturn:
+def become(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by the parent of spark-submit, which gets all further signals.
 
     The exit code is that process's, too.
@@ -34,11 +34,11 @@ def become(words: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     startup_signals.hold()
-    os.execv(sys.executable, command(words))  # noqa: S606 - no shell is needed
+    os.execv(sys.executable, command(arguments))  # noqa: S606 - no shell is needed
 
 
-def command(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "eos.cli.run", *words]
+def command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "eos.cli.run", *arguments]
 
 
 def refuse_wrong(pipeline: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
-from eos.inspect.status import PipelineStatus, look
+from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import listed
 from eos.inspect.status_render import as_json, lines
@@ -21,7 +21,7 @@ from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.startup.liveness import Liveness
 
@@ -32,19 +32,19 @@ def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     # The next command needs the profile, too.
-    named = shlex.join([options.pipeline, *_repeated(options.profile)])
+    name = shlex.join([options.pipeline, *_repeated(options.profile)])
     addresses = profile.kafka.bootstrap
     if addresses is None:
         embedded = status_of(profile.local_root / "broker")
         if not embedded.bootstrap:
             planned = plan(pipeline, profile, ("none:1",), ())
             stopped = PipelineStatus(planned, Liveness.NO)
-            return _tell(stopped, named, options.json, "the embedded broker is stopped")
+            return _print_status(stopped, name, options.json, "the embedded broker is stopped")
         addresses = tuple(embedded.bootstrap.split(","))
     dead = silent(addresses)
     if len(dead) == len(addresses):
-        reasons = "; ".join(f"{address}: {why}" for address, why in dead.items())
-        chosen, arguments = profile.name, named
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in dead.items())
+        chosen, arguments = profile.name, name
         raise UnavailableError(
             "brokers_unreachable",
             f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
             f"{arguments}` checks all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
-    with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-        return _tell(look(planned, wire), named, options.json)
+    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+        return _print_status(read_status(planned, client), name, options.json)
 
 
 def _list(profile_name: str | None, is_json: bool) -> int:
@@ -85,7 +85,7 @@ def _repeated(profile: str | None) -> list[str]:
     return ["--profile", profile] if profile else []
 
 
-def _tell(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
+def _print_status(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
     """Print the status and return the exit code. `note` is the reason why no cluster was asked."""
     if is_json:
         print(json.dumps({**as_json(found, named), "note": note}))

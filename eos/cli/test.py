@@ -49,7 +49,7 @@ class Result:
 
 
 def run(options: argparse.Namespace) -> int:
-    paths = [file_of(word) for word in options.pipelines]
+    paths = [file_of(argument) for argument in options.pipelines]
     return run_cases(paths, options.profile, as_json=options.json)
 
 
@@ -61,10 +61,10 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
     good = [(path, each) for path, each in loaded if not isinstance(each, Result)]
     ran = iter(_run(good, profile) if good else [])
     found = [each if isinstance(each, Result) else next(ran) for _, each in loaded]
-    return tell(found, as_json=as_json)
+    return print_results(found, as_json=as_json)
 
 
-def tell(found: Sequence[Result], *, as_json: bool) -> int:
+def print_results(found: Sequence[Result], *, as_json: bool) -> int:
     """Print the results; if two files have the same name, their paths are shown, too."""
     if as_json:
         listed = [

@@ -28,11 +28,11 @@ from eos.launch.profile_cluster import addresses
 from eos.location import local_path
 from eos.plan.delta_sink import app_of
 from eos.plan.plan import Plan, plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import ProvenDrop as Dropped
-from eos.verify.log_reader import Reader, require_seen, soon
+from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point, load
 from eos.verify.render import RenderedResult, as_json, lines
 from eos.verify.stamps import StampPlaces
@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            rendered = _verified(planned, profile, wire, options)
+        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+            rendered = _verified(planned, profile, client, options)
     if options.json:
         print(json.dumps(as_json(rendered)))
     else:
@@ -58,20 +58,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verified(
-    planned: Plan, profile: Profile, wire: KafkaClient, options: argparse.Namespace
+    planned: Plan, profile: Profile, client: KafkaClient, options: argparse.Namespace
 ) -> RenderedResult:
     names, notes = planned.names, []
-    ledger_id = _ledger_id(wire, names.ledger, names.pipeline)
+    ledger_id = _ledger_id(client, names.ledger, names.pipeline)
     path = _point_path(profile, names.transactional_id)
-    began = None
+    since = None
     if path is None:
         notes.append(
             "the state root is not a folder of this machine, so no position is saved there"
         )
     elif not options.from_start:
-        began, why = load(path, names.pipeline, ledger_id)
-        if why:
-            notes.append(f"from the start: {why}")
+        since, reason = load(path, names.pipeline, ledger_id)
+        if reason:
+            notes.append(f"from the start: {reason}")
     passed = frozenset(
         kind
         for kind, is_allowed in (
@@ -81,16 +81,16 @@ def _verified(
         if is_allowed
     )
     notes += _of_lake(planned)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with (
         Shown(is_wanted=not options.json) as shown,
-        closing(Reader(wire, shown.moved)) as reader,
+        closing(Reader(client, shown.moved)) as reader,
         _dropped_into(options.dropped, planned) as names_dropped,
     ):
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
-        verified = Verification(subject, reader, ledger_id, began, shown).run()
-    seconds = time.perf_counter() - begun
-    rendered = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
+        verified = Verification(subject, reader, ledger_id, since, shown).run()
+    seconds = time.perf_counter() - started
+    rendered = RenderedResult(names.pipeline, names.ledger, verified, since, notes, passed, seconds)
     if rendered.failed or path is None or verified.point is None:
         return rendered
     _save(replace(verified.point, allowed=_allowed(rendered)), path)
@@ -99,7 +99,7 @@ def _verified(
 
 def _allowed(rendered: RenderedResult) -> list[str]:
     """Return the allowed findings that every later verification from this point must report."""
-    before = list(rendered.began.allowed) if rendered.began else []
+    before = list(rendered.begin.allowed) if rendered.begin else []
     at = rendered.verified.last
     now = [
         f"{rendered.all.counts[kind]} {kind.value} up to ledger offset {at}"
@@ -201,8 +201,8 @@ def _of_lake(planned: Plan) -> list[str]:
     ]
 
 
-def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
-    topics = wire.topics([topic], soon())
+def _ledger_id(client: KafkaClient, topic: str, pipeline: str) -> str:
+    topics = client.topics([topic], short_deadline())
     require_seen(topics)
     if topics[topic].is_missing:
         raise UsageError(

@@ -53,7 +53,7 @@ def _record(text: str) -> str:
     return text
 
 
-def words_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return the message of Avro's parser out of Spark's error, or else Spark's message."""
     found = _REFUSED.search(str(error))
     return found.group(1).strip()[:500] if found else str(error).splitlines()[0][:500]
@@ -73,7 +73,7 @@ class AvroFile(Strict):
     register_it: bool = Field(default=False, alias="register")
 
     @model_validator(mode="after")
-    def _says_enough(self) -> AvroFile:
+    def _has_source(self) -> AvroFile:
         if self.file is None and self.subject is None:
             raise ValueError("expected `file`, or the `subject` of a schema registry, or both")
         if self.register_it and self.subject is None:

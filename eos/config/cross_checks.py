@@ -33,8 +33,10 @@ def findings(pipeline: PipelineFile, parts: Collection[str]) -> Findings:
 def _no_loop(pipeline: PipelineFile) -> Findings:
     source = pipeline.source.kafka
     for topic in sorted(topic for topic in pipeline.sink.topic_names if source.reads(topic)):
-        why = f"matches the pattern `{source.pattern}`" if source.pattern else "is a source topic"
-        text = f"expected target topics that the source does not read: `{topic}` {why}"
+        reason = (
+            f"matches the pattern `{source.pattern}`" if source.pattern else "is a source topic"
+        )
+        text = f"expected target topics that the source does not read: `{topic}` {reason}"
         yield ("sink",), text
 
 
@@ -52,10 +54,10 @@ def _somewhere_for_dead_letters(pipeline: PipelineFile) -> Findings:
     source, rules = pipeline.source, pipeline.expect
     wanting = ["the source"] if source.on_error == "dead_letter" else []
     wanting += [f"rule `{rule.name}`" for rule in rules if rule.on_error == "dead_letter"]
-    wanted = [f"{each} has `on_error: dead_letter`" for each in wanting]
-    wanted += pipeline.producers.wanting_dead_letters if pipeline.producers is not None else ()
-    if wanted and pipeline.sink.dead_letter is None:
-        yield ("sink",), f"expected `dead_letter: TOPIC` in the sink: {wanted[0]}"
+    reasons = [f"{each} has `on_error: dead_letter`" for each in wanting]
+    reasons += pipeline.producers.wanting_dead_letters if pipeline.producers is not None else ()
+    if reasons and pipeline.sink.dead_letter is None:
+        yield ("sink",), f"expected `dead_letter: TOPIC` in the sink: {reasons[0]}"
 
 
 def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:

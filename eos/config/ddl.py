@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 def columns(text: str) -> tuple[Column, ...]:
     """Return the schema's columns; raise ValueError with the expected and the actual word."""
-    reader = _Reader([word for word in _WORD.findall(text) if word])
+    reader = _Reader([symbol for symbol in _WORD.findall(text) if symbol])
     found = reader.columns(_END, 0)
     names = [column.name.lower() for column in found]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -45,8 +45,8 @@ def columns(text: str) -> tuple[Column, ...]:
 
 
 class _Reader:
-    def __init__(self, words: list[str]) -> None:
-        self._words = [*words, _END]
+    def __init__(self, symbols: list[str]) -> None:
+        self._symbols = [*symbols, _END]
         self._at = 0
 
     def columns(self, closing: str, depth: int) -> list[Column]:
@@ -60,27 +60,27 @@ class _Reader:
             kind = self._next().lower()
             self._type(name, depth)
             found.append(Column(name, self._is_required(name), kind))
-            word = self._take()
-            if word == closing:
+            symbol = self._take()
+            if symbol == closing:
                 return found
-            if word != ",":
+            if symbol != ",":
                 raise ValueError(
-                    f"expected `,` or {_shown(closing)} after column `{name}`, got {_shown(word)}"
+                    f"expected `,` or {_shown(closing)} after column `{name}`, got {_shown(symbol)}"
                 )
 
     def _name(self) -> str:
-        word = self._take()
-        if word.startswith("`") and len(word) > 1:
-            return word[1:-1].replace("``", "`")
-        if word == _END or not re.fullmatch(r"[A-Za-z_]\w*", word):
+        symbol = self._take()
+        if symbol.startswith("`") and len(symbol) > 1:
+            return symbol[1:-1].replace("``", "`")
+        if symbol == _END or not re.fullmatch(r"[A-Za-z_]\w*", symbol):
             raise ValueError(
-                f"expected a column name, got {_shown(word)}; put other names in backticks"
+                f"expected a column name, got {_shown(symbol)}; put other names in backticks"
             )
-        return word
+        return symbol
 
     def _type(self, column: str, depth: int) -> None:
-        word = self._take()
-        kind = word.lower()
+        symbol = self._take()
+        kind = symbol.lower()
         if kind in _PLAIN:
             return
         if kind in _DECIMALS:
@@ -103,7 +103,7 @@ class _Reader:
             did_you_mean = f"; did you mean `{close[0].upper()}`?" if close else ""
             raise ValueError(
                 f"expected the type of column `{column}`, such as BIGINT, DOUBLE, STRING or "
-                f"TIMESTAMP, got {_shown(word)}{did_you_mean}"
+                f"TIMESTAMP, got {_shown(symbol)}{did_you_mean}"
             )
 
     def _precision(self, kind: str) -> None:
@@ -111,9 +111,9 @@ class _Reader:
             return
         self._take()
         for number in range(2):
-            word = self._take()
-            if not word.isdigit():
-                raise ValueError(f"expected a number in {kind.upper()}(...), got {_shown(word)}")
+            symbol = self._take()
+            if not symbol.isdigit():
+                raise ValueError(f"expected a number in {kind.upper()}(...), got {_shown(symbol)}")
             if number or self._next() != ",":
                 break
             self._take()
@@ -124,29 +124,29 @@ class _Reader:
         is_required = self._next().lower() == "not"
         if is_required:
             self._take()
-            word = self._take()
-            if word.lower() != "null":
-                raise ValueError(f"expected NOT NULL after column `{column}`, got NOT {word}")
+            symbol = self._take()
+            if symbol.lower() != "null":
+                raise ValueError(f"expected NOT NULL after column `{column}`, got NOT {symbol}")
         if self._next().lower() == "comment":
             self._take()
-            word = self._take()
-            if not word.startswith("'"):
-                raise ValueError(f"expected a text in quotes after COMMENT, got {_shown(word)}")
+            symbol = self._take()
+            if not symbol.startswith("'"):
+                raise ValueError(f"expected a text in quotes after COMMENT, got {_shown(symbol)}")
         return is_required
 
-    def _expect(self, wanted: str, where: str) -> None:
-        word = self._take()
-        if word != wanted:
-            raise ValueError(f"expected `{wanted}` {where}, got {_shown(word)}")
+    def _expect(self, expected: str, where: str) -> None:
+        symbol = self._take()
+        if symbol != expected:
+            raise ValueError(f"expected `{expected}` {where}, got {_shown(symbol)}")
 
     def _next(self) -> str:
-        return self._words[self._at]
+        return self._symbols[self._at]
 
     def _take(self) -> str:
-        word = self._words[self._at]
-        self._at = min(self._at + 1, len(self._words) - 1)
-        return word
+        symbol = self._symbols[self._at]
+        self._at = min(self._at + 1, len(self._symbols) - 1)
+        return symbol
 
 
-def _shown(word: str) -> str:
-    return word if word == _END else f"`{word}`"
+def _shown(symbol: str) -> str:
+    return symbol if symbol == _END else f"`{symbol}`"

@@ -34,16 +34,16 @@ def _a_week() -> int:
 WRAPS_AT_MAX = 2**32
 
 
-def _can_wrap(given: object) -> object:
+def _can_wrap(declared: object) -> object:
     """Reject a `wraps_at` above 32 bits: distances between numbers must fit into 64 bits."""
-    if isinstance(given, int) and given > WRAPS_AT_MAX:
+    if isinstance(declared, int) and declared > WRAPS_AT_MAX:
         raise ValueError(
-            f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. If the "
+            f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{declared}`. If the "
             "counter has 64 bits and begins at 0, remove `wraps_at`: a million records a second "
             "take 146,000 years to reach 2^62. A record with a number of 2^62 or more counts as "
             "unstamped"
         )
-    return given
+    return declared
 
 
 class ProducerStamp(Strict):
@@ -99,10 +99,10 @@ class Dedup(Strict):
             raise ValueError(
                 "expected `scope: producer` with `window`: within a partition, records are in order"
             )
-        circle = self.producer.wraps_at
-        if self.window is not None and circle is not None and self.window > circle // 4:
+        modulus = self.producer.wraps_at
+        if self.window is not None and modulus is not None and self.window > modulus // 4:
             raise ValueError(
-                f"expected a `window` of at most a quarter of `wraps_at`, which is {circle // 4}: "
+                f"expected a `window` of at most a quarter of `wraps_at`, which is {modulus // 4}: "
                 "otherwise old numbers could not be distinguished from new ones after a wrap"
             )
         return self
@@ -112,8 +112,8 @@ class Dedup(Strict):
         """Return the window in records; 0 with `scope: partition`."""
         if self.scope == "partition":
             return 0
-        circle = self.producer.wraps_at
-        return self.window or min(WINDOW_RECORDS, (circle or 4 * WINDOW_RECORDS) // 4)
+        modulus = self.producer.wraps_at
+        return self.window or min(WINDOW_RECORDS, (modulus or 4 * WINDOW_RECORDS) // 4)
 
     @property
     def wanting_dead_letters(self) -> list[str]:
@@ -132,10 +132,10 @@ class Dedup(Strict):
                 "partition between tasks, but dedup needs all records of a partition in one task, "
                 "in order. Remove it; for more tasks, add partitions to the topic"
             )
-        taken = sorted({name.lower() for name in rules} & set(_RULES))
-        if taken:
+        reserved = sorted({name.lower() for name in rules} & set(_RULES))
+        if reserved:
             raise ValueError(
-                f"expected a rule name other than `{taken[0]}`, which dedup's dead letters use"
+                f"expected a rule name other than `{reserved[0]}`, which dedup's dead letters use"
             )
         columns = (*KAFKA_COLUMNS, *_columns(source.key), *_columns(source.value))
         if self.verdict is not None and self.verdict.lower() in map(str.lower, columns):

@@ -40,8 +40,8 @@ class ByColumns(Strict):
         if types is None:
             return
         kinds = {name.lower(): kind for name, kind in types.items()}
-        named = [("dedup.by", name) for name in self.by] + [("dedup.watermark", self.watermark)]
-        for key, name in named:
+        fields = [("dedup.by", name) for name in self.by] + [("dedup.watermark", self.watermark)]
+        for key, name in fields:
             if name.lower() not in kinds:
                 raise ValueError(
                     f"expected columns of the source in `{key}`: it has no column `{name}` "

@@ -16,9 +16,9 @@ Column = Annotated[str, Field(min_length=1)]
 
 
 def _condition(text: str) -> str:
-    wrong = not_a_condition(text)
-    if wrong:
-        raise ValueError(wrong)
+    problem = not_a_condition(text)
+    if problem:
+        raise ValueError(problem)
     return text
 
 
@@ -66,13 +66,13 @@ class DeltaSink(Strict):
 
 
 def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
-    for what, given in (
+    for subject, declared in (
         ("names", [sink.table.lower() for sink in sinks]),
         ("paths", [sink.path.rstrip("/") for sink in sinks]),
     ):
-        twice = sorted({each for each in given if given.count(each) > 1})
+        twice = sorted({each for each in declared if declared.count(each) > 1})
         if twice:
-            raise ValueError(f"expected unique table {what}, `{twice[0]}` appears twice")
+            raise ValueError(f"expected unique table {subject}, `{twice[0]}` appears twice")
     return sinks
 
 

@@ -58,11 +58,11 @@ def load_pipeline(
     Sends no request to Kafka or Spark, and imports no transform. `text` replaces the content of
     the file at `path`. `ends` overrides the file's trigger with that of the command line.
     """
-    given, content = _found(path, text)
-    pipeline, problems, read = _read(PipelineFile, given, content, environ)
+    declared, content = _found(path, text)
+    pipeline, problems, read = _read(PipelineFile, declared, content, environ)
     if pipeline is None or problems:
-        raise refuse(f"the pipeline file {given}", problems)
-    resolved = given.resolve()
+        raise refuse(f"the pipeline file {declared}", problems)
+    resolved = declared.resolve()
     folder, places = resolved.parent, read.places
     return _ending(pipeline, ends).found_at(resolved, project_root(folder), places)
 
@@ -74,9 +74,9 @@ def load_parts(
 
     If `load_pipeline` accepts the file, there are no problems and the parts are complete.
     """
-    given, content = _found(path, text)
-    _, problems, read = _read(PipelineFile, given, content, environ)
-    folder = given.resolve().parent
+    declared, content = _found(path, text)
+    _, problems, read = _read(PipelineFile, declared, content, environ)
+    folder = declared.resolve().parent
     return problems, read.parts(folder, project_root(folder))
 
 
@@ -85,8 +85,8 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
     The name is empty if the file has none.
     """
-    given, content = _found(path, None)
-    reader = _Reader(str(given), os.environ, partial(_shown, is_pipeline=True))
+    declared, content = _found(path, None)
+    reader = _Reader(str(declared), os.environ, partial(_shown, is_pipeline=True))
     value = reader.read(content)
     name = value.get("name") if isinstance(value, dict) else None
     return str(name or ""), reader.values.get(("name",), Place(1, 1, ""))
@@ -94,15 +94,15 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
 def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
     """Return the path of the file and its text."""
-    given = Path(path)
-    if text is None and given.is_dir() and (given / "pipeline.yaml").is_file():
-        given = given / "pipeline.yaml"
-    return given, text_of(given, "the pipeline file") if text is None else text
+    declared = Path(path)
+    if text is None and declared.is_dir() and (declared / "pipeline.yaml").is_file():
+        declared = declared / "pipeline.yaml"
+    return declared, text_of(declared, "the pipeline file") if text is None else text
 
 
-def _ending(pipeline: PipelineFile, word: Ending | None) -> PipelineFile:
+def _ending(pipeline: PipelineFile, choice: Ending | None) -> PipelineFile:
     """Return the pipeline with the command line's trigger instead of its own."""
-    return pipeline if word is None else pipeline.model_copy(update={"trigger": ending(word)})
+    return pipeline if choice is None else pipeline.model_copy(update={"trigger": ending(choice)})
 
 
 def load_profile(
@@ -114,20 +114,20 @@ def load_profile(
     every key of a profile has a default.
     """
     env = os.environ if environ is None else environ
-    wanted = name_or_path or env.get("EOS_PROFILE") or ""
-    is_path = wanted.endswith((".yaml", ".yml")) or "/" in wanted
-    name = Path(wanted).stem if is_path else wanted or "local"
-    path = Path(wanted) if is_path else project_root / "conf" / f"{name}.yaml"
-    if not wanted and not path.is_file():
+    choice = name_or_path or env.get("EOS_PROFILE") or ""
+    is_path = choice.endswith((".yaml", ".yml")) or "/" in choice
+    name = Path(choice).stem if is_path else choice or "local"
+    path = Path(choice) if is_path else project_root / "conf" / f"{name}.yaml"
+    if not choice and not path.is_file():
         return ProfileFile().rooted(project_root).named(name)
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
-    what = f"profile {name!r}"
-    profile, problems, read = _read(ProfileFile, path, text_of(path, what), env)
+    subject = f"profile {name!r}"
+    profile, problems, read = _read(ProfileFile, path, text_of(path, subject), env)
     if profile is not None:
         problems += shown(read.places, profile.named(name))
     if profile is None or problems:
-        raise refuse(f"{what} {path}", problems)
+        raise refuse(f"{subject} {path}", problems)
     folder = path.resolve().parent
     return profile.rooted(folder.parent if folder.name == "conf" else folder).named(name)
 
@@ -154,26 +154,26 @@ def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed | None, list[Problem], Given]:
     """Return the parsed file if it is valid, all problems, and the values as read."""
-    seen = partial(_shown, is_pipeline=kind is PipelineFile)
-    reader = _Reader(str(path), os.environ if environ is None else environ, seen)
+    visibility = partial(_shown, is_pipeline=kind is PipelineFile)
+    reader = _Reader(str(path), os.environ if environ is None else environ, visibility)
     value = reader.read(text)
     problems = reader.problems
     if value is None and not problems:
         problems.append(Problem(str(path), 1, 1, "expected keys, got an empty file"))
     places = Places(str(path), reader.keys, reader.values, reader.variables)
     found: Parsed | None = None
-    wrong = list(reader.unread)
+    mistakes = list(reader.unread)
     if value is not None:
         try:
             found = kind.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
             more = explain(kind, error, places, reader.unread)
-            wrong += more
+            mistakes += more
             if kind is PipelineFile and isinstance(value, dict):
                 more.pop((), None)  # of conflicts between parts, pydantic reports only the first
-                problems += Given(value, places, and_around(wrong)).together()
+                problems += Given(value, places, and_around(mistakes)).together()
             problems += [each for of_place in more.values() for each in of_place]
-    return found, problems, Given(value, places, and_around(wrong))
+    return found, problems, Given(value, places, and_around(mistakes))
 
 
 def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
@@ -332,11 +332,11 @@ def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int,
     if not isinstance(error, yaml.MarkedYAMLError):
         is_deep = isinstance(error, RecursionError)
         return 1, 1, "too many levels of nesting" if is_deep else str(error).splitlines()[0]
-    begun, mark = error.context_mark, error.problem_mark or error.context_mark
-    opened = text[begun.index : begun.index + 1] if begun else ""
-    if begun and opened in _CLOSED_BY and not (mark and text[mark.index :].strip()):
+    context, mark = error.context_mark, error.problem_mark or error.context_mark
+    opened = text[context.index : context.index + 1] if context else ""
+    if context and opened in _CLOSED_BY and not (mark and text[mark.index :].strip()):
         reason = f"this `{opened}` is never closed by `{_CLOSED_BY[opened]}`"
-        return begun.line + 1, begun.column + 1, reason
+        return context.line + 1, context.column + 1, reason
     reason = ", ".join(part for part in (error.context, error.problem) if part)
     refused = re.search(r"found character '(\S+)' that cannot start any token", reason)
     if refused:
@@ -345,8 +345,10 @@ def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int,
         reason = "got a tab; YAML indents by spaces" if is_tab else reason
     elif mark and "${" in text[text.rfind("\n", 0, mark.index) + 1 :].partition("\n")[0]:
         reason += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
-    elif begun and opened in {"{", "["}:
-        reason += f"; the `{opened}` in line {begun.line + 1}, column {begun.column + 1} is still "
+    elif context and opened in {"{", "["}:
+        reason += (
+            f"; the `{opened}` in line {context.line + 1}, column {context.column + 1} is still "
+        )
         reason += f"open here: a comma, a quote or its `{_CLOSED_BY[opened]}` may be missing"
     return (mark.line + 1, mark.column + 1, reason) if mark else (1, 1, reason)
 

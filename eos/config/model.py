@@ -195,9 +195,9 @@ class PipelineFile(Strict):
     @property
     def has_avro(self) -> bool:
         """Return whether Spark needs its Avro jar, which every run has."""
-        given = [self.source.key, self.source.value]
+        declared = [self.source.key, self.source.value]
         written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
-        return any(getattr(each, "avro", None) is not None for each in (*given, *written))
+        return any(getattr(each, "avro", None) is not None for each in (*declared, *written))
 
     @property
     def has_delta(self) -> bool:
@@ -310,9 +310,9 @@ class ProfileFile(Strict):
         """Return the profile with its relative state root resolved against `base`."""
         root = resolved(self.state.root, base)
         state = self.state.model_copy(update={"root": root})
-        made = self.model_copy(update={"state": state})
-        made._local_root = local_path(root) or Path(resolved(".eos", base))  # noqa: SLF001 - its own
-        return made
+        model = self.model_copy(update={"state": state})
+        model._local_root = local_path(root) or Path(resolved(".eos", base))  # noqa: SLF001 - its own
+        return model
 
     def named(self, name: str) -> ProfileFile:
         self._name = name

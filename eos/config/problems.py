@@ -69,8 +69,8 @@ class Problem(NamedTuple):
     severity: Literal["error", "warning", "note"] = "error"
 
     def __str__(self) -> str:
-        what = "" if self.severity == "error" else f"{self.severity}: "
-        return f"{self.path}:{self.line}:{self.column}: {what}{self.message}"
+        subject = "" if self.severity == "error" else f"{self.severity}: "
+        return f"{self.path}:{self.line}:{self.column}: {subject}{self.message}"
 
 
 class Place(NamedTuple):
@@ -99,26 +99,26 @@ class Places:
 
     def closest(self, location: Location) -> Location:
         """Return the location, or its closest enclosing location that is in the file."""
-        return self._seen(self.values, location)
+        return self._existing(self.values, location)
 
     def _find(self, places: Mapping[Location, Place], location: Location) -> Place:
         """Return the place of the location, or of its closest enclosing location."""
         for found in (places, self.values):
-            seen = self._seen(found, location)
-            if seen in found:
-                return found[seen]
+            existing = self._existing(found, location)
+            if existing in found:
+                return found[existing]
         return Place(1, 1, "")
 
-    def _seen(self, places: Mapping[Location, Place], location: Location) -> Location:
+    def _existing(self, places: Mapping[Location, Place], location: Location) -> Location:
         """Return the parts of the location that are in the file.
 
         A validator may have wrapped a single value in a list. That list's index 0 is in no file.
         """
-        seen: Location = ()
+        existing: Location = ()
         for part in location:
-            if (*seen, part) in places or (*seen, part) in self.values:
-                seen = (*seen, part)
-        return seen
+            if (*existing, part) in places or (*existing, part) in self.values:
+                existing = (*existing, part)
+        return existing
 
 
 def refuse(file: str, problems: Sequence[Problem]) -> UsageError:
@@ -153,12 +153,12 @@ def explain(
     found: dict[Location, list[Problem]] = {}
     for entry in entries:
         location, kind = entry["loc"], entry["type"]
-        around = places.closest(location)
-        of_place = found.setdefault(location if kind == "missing" else around, [])
+        nearest = places.closest(location)
+        of_place = found.setdefault(location if kind == "missing" else nearest, [])
         # If the only entry of a list is wrong, pydantic also reports the list as too short. One
         # message is enough.
         is_repeated = kind == "too_short" and location in inner
-        is_repeated |= around in around_unread and kind not in _OF_KEYS
+        is_repeated |= nearest in around_unread and kind not in _OF_KEYS
         if not is_repeated:
             context = entry.get("ctx") or {}
             of_place.append(_problem(root, kind, location, context, entry["msg"], places))

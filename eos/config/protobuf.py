@@ -28,11 +28,11 @@ class Protobuf(Strict):
     message: Annotated[str, Field(pattern=_NAME, max_length=500)]
 
 
-def message_of(given: Protobuf, folder: Path) -> Message:
+def message_of(declared: Protobuf, folder: Path) -> Message:
     """Return the message and all types that it uses; raise UsageError if the file is unusable."""
     from eos.protobuf.message import message_in
 
-    path = folder / given.file
+    path = folder / declared.file
     try:
         with path.open("rb") as opened:
             raw = opened.read(_FILE_BYTES_MAX + 1)
@@ -42,7 +42,7 @@ def message_of(given: Protobuf, folder: Path) -> Message:
                 f"the descriptor file {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="check that `file` is the path of a descriptor file, the output of protoc",
             )
-        return message_in(raw, given.message)
+        return message_in(raw, declared.message)
     except OSError as error:
         raise UsageError(
             "descriptor_file_unreadable",

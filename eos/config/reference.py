@@ -85,7 +85,7 @@ class _Pages:
             inner = next((each for each in values if isinstance(each, dict)), {})
             return f"names, each with {self._kind(inner, place)}"
         if kind in ("integer", "number"):
-            bounds = [f"{word} {schema[key]:,}" for key, word in _BOUNDS if key in schema]
+            bounds = [f"{label} {schema[key]:,}" for key, label in _BOUNDS if key in schema]
             return " ".join(["a whole number" if kind == "integer" else "a number", *bounds])
         if kind == "string":
             like = schema.get("examples")
@@ -96,8 +96,8 @@ class _Pages:
 
     def _mapping(self, name: str, place: str) -> str:
         if name not in self._places:
-            taken = sum(each.split(" ")[0] == place for each in self._places.values())
-            self._places[name] = place = f"{place} ({taken + 1})" if taken else place
+            reserved = sum(each.split(" ")[0] == place for each in self._places.values())
+            self._places[name] = place = f"{place} ({reserved + 1})" if reserved else place
             schema = self._root["$defs"][name]
             if "properties" not in schema:
                 return self._kind(schema, place)
@@ -108,8 +108,8 @@ class _Pages:
 _BOUNDS = (("minimum", "from"), ("maximum", "to"))
 
 
-def _default(key: str, schema: Schema, around: Schema) -> str:
-    if key in around.get("required", ()):
+def _default(key: str, schema: Schema, parent: Schema) -> str:
+    if key in parent.get("required", ()):
         return "(required)"
     value = schema.get("default")
     return "" if value in (None, [], {}) else _literal(value)

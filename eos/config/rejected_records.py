@@ -24,9 +24,9 @@ def _name(text: str) -> str:
 
 
 def _condition(text: str) -> str:
-    wrong = not_a_condition(text)
-    if wrong:
-        raise ValueError(wrong)
+    problem = not_a_condition(text)
+    if problem:
+        raise ValueError(problem)
     return text
 
 

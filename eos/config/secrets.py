@@ -31,9 +31,9 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
     A secret is a variable or file that the profile names as one. A file counts under every path
     that leads to it.
     """
-    named = _named(profile)
+    keys = _secret_keys(profile)
     for name, locations in places.variables.items():
-        owner = named.get(identity(name)) if named else None
+        owner = keys.get(identity(name)) if keys else None
         for location in locations if owner else ():
             if location not in SECRETS:
                 text = f"expected no `${{{name}}}` here: it is the secret `{owner}` of profile "
@@ -42,19 +42,19 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
                 yield places.problem(location, text)
 
 
-def _named(profile: ProfileFile) -> Mapping[str, str]:
+def _secret_keys(profile: ProfileFile) -> Mapping[str, str]:
     """Return the profile's secrets by identity, each with its key in the profile.
 
     The files of `key` and `certificate` count: both may hold the private key.
     """
     security, registry = profile.kafka.security, profile.registry
-    given = (
+    declared = (
         security.password if security is not None else None,
         registry.password if registry is not None else None,
     )
     found = {
         identity(variable_of(text)): ".".join(map(str, place))
-        for place, text in zip(SECRETS, given, strict=True)
+        for place, text in zip(SECRETS, declared, strict=True)
         if text
     }
     for name in ("key", "certificate"):

@@ -118,13 +118,13 @@ class KafkaSink(Strict):
     @property
     def expressions(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield the SQL expressions, each with its key in the file."""
-        given: dict[tuple[str, ...], object] = {
+        declared: dict[tuple[str, ...], object] = {
             ("key",): self.key,
             ("value",): self.value,
             ("where",): self.where,
         }
-        given |= {("headers", name): text for name, text in (self.headers or {}).items()}
-        yield from ((place, text) for place, text in given.items() if isinstance(text, str))
+        declared |= {("headers", name): text for name, text in (self.headers or {}).items()}
+        yield from ((place, text) for place, text in declared.items() if isinstance(text, str))
 
 
 class DeadLetters(Strict):

@@ -93,13 +93,13 @@ class KafkaSource(Strict):
 
     @model_validator(mode="after")
     def _starts_where_it_reads(self) -> KafkaSource:
-        named = self.start.offsets if isinstance(self.start, StartAt) else None
-        if named is not None:
-            for topic in sorted(named):
+        offsets = self.start.offsets if isinstance(self.start, StartAt) else None
+        if offsets is not None:
+            for topic in sorted(offsets):
                 if not self.reads(topic):
                     raise ValueError(f"expected offsets of source topics: `{topic}` is not one")
             for topic in self.topic_names:
-                if topic not in named:
+                if topic not in offsets:
                     raise ValueError(f"expected offsets of each source topic: `{topic}` has none")
         return self
 
@@ -175,8 +175,8 @@ class Source(Strict):
     @property
     def reads_latest(self) -> bool:
         """Return whether the schema of key or value is in the schema registry only."""
-        given = [getattr(each, "avro", None) for each in (self.key, self.value)]
-        return any(each is not None and avro.is_elsewhere(each) for each in given)
+        declared = [getattr(each, "avro", None) for each in (self.key, self.value)]
+        return any(each is not None and avro.is_elsewhere(each) for each in declared)
 
     @model_validator(mode="after")
     def _names_columns_once(self) -> Source:
@@ -187,13 +187,13 @@ class Source(Strict):
 
 def columns_once(columns: Mapping[str, tuple[str, ...]]) -> None:
     """Raise ValueError if a column of key or value has the name of another column."""
-    taken = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
-    for what, names in columns.items():
-        clashing = [name for name in names if name.lower() in taken]
+    reserved = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
+    for subject, names in columns.items():
+        clashing = [name for name in names if name.lower() in reserved]
         if clashing:
-            used = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
+            used = ", ".join(f"`{name}` ({reserved[name.lower()]})" for name in clashing)
             raise ValueError(
-                f"expected column names in the {what} that are not used yet, got {used}; `as: "
+                f"expected column names in the {subject} that are not used yet, got {used}; `as: "
                 "NAME` next to the schema puts all its columns into one column NAME"
             )
-        taken |= {name.lower(): f"a column of the {what}" for name in names}
+        reserved |= {name.lower(): f"a column of the {subject}" for name in names}

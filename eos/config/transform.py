@@ -14,9 +14,9 @@ FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 
 def _query(text: str) -> str:
-    wrong = not_a_query(text)
-    if wrong:
-        raise ValueError(wrong)
+    problem = not_a_query(text)
+    if problem:
+        raise ValueError(problem)
     return text
 
 

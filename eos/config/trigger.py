@@ -47,5 +47,5 @@ def every_second() -> Trigger:
     return Trigger.model_validate({"every": "1 second"})
 
 
-def ending(word: Ending) -> Trigger:
-    return Trigger.model_validate({word: True})
+def ending(choice: Ending) -> Trigger:
+    return Trigger.model_validate({choice: True})

@@ -48,7 +48,7 @@ class Given:
 
     value: Any
     places: Places
-    wrong: frozenset[Location]
+    invalid: frozenset[Location]
 
     def parts(self, folder: Path, project_root: Path) -> Parts:
         return Parts(
@@ -73,22 +73,22 @@ class Given:
             if self._is_right((field.alias or name,))
         }
         fields: dict[str, Any] = {name: (field.annotation, field) for name, field in right.items()}
-        made = create_model("Right", __base__=Strict, **fields)
-        parts = made.model_validate({n: each for n, each in self.value.items() if n in right})
+        model = create_model("Right", __base__=Strict, **fields)
+        parts = model.model_validate({n: each for n, each in self.value.items() if n in right})
         pipeline = PipelineFile.model_construct(**{name: getattr(parts, name) for name in right})
         for location, text in findings(pipeline, right):
             yield self.places.problem(location, text)
 
     def _names(self) -> Iterator[str]:
-        given = self.value if isinstance(self.value, dict) else {}
-        tables, steps = given.get("tables"), given.get("transform")
+        declared = self.value if isinstance(self.value, dict) else {}
+        tables, steps = declared.get("tables"), declared.get("transform")
         yield from tables if isinstance(tables, dict) else ()
         for step in steps if isinstance(steps, list) else ():
             if isinstance(step, dict) and step.get("name"):
                 yield str(step["name"])
 
     def _is_right(self, location: Location) -> bool:
-        return location not in self.wrong
+        return location not in self.invalid
 
     def _each(self, kind: type[Part], *location: str) -> Mapping[Location, Part]:
         """Return the valid parts at a location: one mapping, or each entry of a list."""

@@ -129,9 +129,9 @@ def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.
     """Return the states of one bucket. Raise PromiseBrokenError if the file can't be read."""
     try:
         # Read the whole file at once: most of it is needed, and each seek in it costs as much.
-        whole = pa.BufferReader(Path(place).read_bytes())
+        buffer = pa.BufferReader(Path(place).read_bytes())
         # One thread is faster for small files, and Spark runs several tasks in parallel anyway.
-        found = pq.ParquetFile(whole).read(columns=schema.names, use_threads=False)
+        found = pq.ParquetFile(buffer).read(columns=schema.names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
     if found.num_rows != file.rows:
@@ -141,24 +141,24 @@ def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.
 
 def write_states(place: str, states: pa.Table) -> int:
     """Write the states of one bucket and return the file's size in bytes."""
-    made = pa.BufferOutputStream()
+    buffer = pa.BufferOutputStream()
     # lz4 takes half of zstd's time, and files are up to two thirds larger. Pages of version 2 save
     # another fifth.
     pq.write_table(
         states,
-        made,
+        buffer,
         compression="lz4",
         use_dictionary=False,
         write_statistics=False,
         data_page_version="2.0",
     )
-    return Path(place).write_bytes(made.getvalue())
+    return Path(place).write_bytes(buffer.getvalue())
 
 
-def _damaged(place: str, why: str) -> PromiseBrokenError:
+def _damaged(place: str, reason: str) -> PromiseBrokenError:
     return PromiseBrokenError(
         "producers_lost",
-        f"the states of producers in {place} can't be read: {why}",
+        f"the states of producers in {place} can't be read: {reason}",
         hint="the file was deleted or truncated, or this machine lacks the state root. Restore it, "
         "or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier are "
         "not recognized then",

@@ -71,12 +71,12 @@ def advance_continuing(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> Flags:
     """Return which producers just continue, and advance their states in `known`."""
-    who, epoch, sequence = sent
-    is_once = len(who) == len(rows)
+    producer, epoch, sequence = sent
+    is_once = len(producer) == len(rows)
     if not is_once:
-        order = np.argsort(who.astype(np.min_scalar_type(len(rows))), kind="stable")
-        who, epoch, sequence = (each[order] for each in sent)
-    sizes = np.bincount(who, minlength=len(rows))
+        order = np.argsort(producer.astype(np.min_scalar_type(len(rows))), kind="stable")
+        producer, epoch, sequence = (each[order] for each in sent)
+    sizes = np.bincount(producer, minlength=len(rows))
     ends = np.cumsum(sizes) - 1
     starts = ends - sizes + 1
     # A number that wraps to 0 does not match here, so `producers.batch` decides its producer.
@@ -87,7 +87,7 @@ def advance_continuing(
     if not is_once:
         follows = (np.diff(sequence) == 1) & (np.diff(epoch) == 0)
         follows[starts[1:] - 1] = True
-        found[who[1:][~follows]] = False
+        found[producer[1:][~follows]] = False
     ends = ends[found]
     most = rules.sequences // 2
     known.advance(rows[found], sizes[found], epoch[ends], sequence[ends], now_ms, most)

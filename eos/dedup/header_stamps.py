@@ -59,9 +59,9 @@ def numbers(texts: Any) -> Any:
     if _are_plain(texts):
         return texts.cast(pa.string()).cast(pa.int64())
     is_number = pc.match_substring_regex(texts, _NUMBER)
-    bare = pc.replace_substring_regex(texts, _NUMBER, r"\1\2")
-    bare = pc.if_else(is_number, bare, None).cast(pa.string())
-    found = pc.replace_substring_regex(bare, r"^\+", "").cast(pa.decimal128(20))
+    digits = pc.replace_substring_regex(texts, _NUMBER, r"\1\2")
+    digits = pc.if_else(is_number, digits, None).cast(pa.string())
+    found = pc.replace_substring_regex(digits, r"^\+", "").cast(pa.decimal128(20))
     least, most = (pa.scalar(each, pa.decimal128(20)) for each in (-(2**63), 2**63 - 1))
     fits = pc.and_(pc.greater_equal(found, least), pc.less_equal(found, most))
     return pc.if_else(fits, found, None).cast(pa.int64())

@@ -49,10 +49,10 @@ class NumberRanges:
         """Return the runs with adjacent ones merged."""
         if not len(self):
             return self
-        begins = np.ones(len(self), np.bool_)
-        begins[1:] = (self.owner[1:] != self.owner[:-1]) | (self.first[1:] != self.last[:-1] + 1)
-        ends = np.append(begins[1:], True)
-        return NumberRanges(self.owner[begins], self.first[begins], self.last[ends])
+        is_start = np.ones(len(self), np.bool_)
+        is_start[1:] = (self.owner[1:] != self.owner[:-1]) | (self.first[1:] != self.last[:-1] + 1)
+        ends = np.append(is_start[1:], True)
+        return NumberRanges(self.owner[is_start], self.first[is_start], self.last[ends])
 
     def at_or_below(self, owner: Ints, number: Ints) -> Ints:
         """Return, for each number, the index of its owner's last run that begins at or below it.
@@ -61,9 +61,9 @@ class NumberRanges:
         count = len(self)
         if not count or not len(owner):
             return np.full(len(owner), -1, np.int64)
-        is_asked = np.repeat(np.array([False, True]), (count, len(owner)))
+        is_query = np.repeat(np.array([False, True]), (count, len(owner)))
         owners = np.concatenate((self.owner, owner))
-        order = np.lexsort((is_asked, np.concatenate((self.first, number)), owners))
+        order = np.lexsort((is_query, np.concatenate((self.first, number)), owners))
         place = np.maximum.accumulate(np.where(order < count, order, -1))
         found = np.empty(len(order), np.int64)
         found[order] = place
@@ -104,8 +104,8 @@ class NumberRanges:
             return base
         size: Ints = self.last - self.first + 1
         before = np.cumsum(size) - size
-        begins = np.searchsorted(self.owner, self.owner)  # where each owner's runs begin
-        is_next = self.first - base[self.owner] == before - before[begins]
+        start = np.searchsorted(self.owner, self.owner)  # where each owner's runs begin
+        is_next = self.first - base[self.owner] == before - before[start]
         found: Ints = base.copy()
         np.add.at(found, self.owner[is_next], size[is_next])
         return found

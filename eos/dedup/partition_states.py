@@ -80,9 +80,9 @@ class PartitionStates:
         """Advance each state by `sizes` consecutive numbers, up to `last`. `most` caps the run."""
         self.epoch[rows], self.last[rows], self.at_ms[rows] = epoch, last, at_ms
         self.run[rows] = run = np.minimum(self.run[rows] + sizes, most)
-        is_odd = (self.older[-1:, rows] != _NONE).any(axis=0)
-        if is_odd.any():
-            rows, own = rows[is_odd], self._own(last[is_odd], run[is_odd])
+        is_filled = (self.older[-1:, rows] != _NONE).any(axis=0)
+        if is_filled.any():
+            rows, own = rows[is_filled], self._own(last[is_filled], run[is_filled])
             for place in range(len(self.older)):
                 self.older[place, rows[own > place + 1]] = _NONE
 
@@ -128,14 +128,14 @@ class PartitionStates:
     def _written(self, rows: Any, *, in_full: bool) -> list[Any]:
         """Return the columns of the states, without the producer's id."""
         last, run, older = self.last[rows], self.run[rows], self.older[:, rows]
-        is_odd = (older[-1:] != _NONE).any(axis=0)
-        own = np.where(is_odd | in_full, self._own(last, run), 1)
+        is_filled = (older[-1:] != _NONE).any(axis=0)
+        own = np.where(is_filled | in_full, self._own(last, run), 1)
         most = int(own.max(initial=0))
         numbers = last[:, np.newaxis] - np.arange(most - 1, -1, -1)
         counts = own
-        if is_odd.any() or int(own.min(initial=most)) < most:
+        if is_filled.any() or int(own.min(initial=most)) < most:
             is_there = np.arange(most, 0, -1) <= own[:, np.newaxis]
-            if is_odd.any():
+            if is_filled.any():
                 numbers = np.concatenate((older.T, numbers), axis=1)
                 is_there = np.concatenate((older.T != _NONE, is_there), axis=1)
             numbers, counts = numbers[is_there], np.count_nonzero(is_there, axis=1)

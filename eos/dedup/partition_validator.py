@@ -36,7 +36,7 @@ class PartitionValidator:
     pipeline: str
     home: TopicPartition
     policy: Policy
-    kept: BucketManifest
+    manifest: BucketManifest
     folder: Path
     now_ms: int
     read: set[int] = field(default_factory=set)
@@ -56,7 +56,7 @@ class PartitionValidator:
         return len(self._known)
 
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
-        return self._known.by_bucket(buckets, is_as_read=buckets == self.kept.buckets)
+        return self._known.by_bucket(buckets, is_as_read=buckets == self.manifest.buckets)
 
     def report(self) -> Mapping[str, Any]:
         return {"offset_first": self.offset_first, "offset_last": self.offset_last}
@@ -73,9 +73,9 @@ class PartitionValidator:
         topic = text_of(self.home.topic, len(offset))
         partition = pa.repeat(scalar_of(self.home.partition, pa.int32()), len(offset))
         rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
-        wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
-        if len(wrong):
-            at = int(wrong[0])
+        refused = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
+        if len(refused):
+            at = int(refused[0])
             raise refusal(self.pipeline, rows, at, expected_text(self.policy, rows, at, before))
         self.account.add(rows, lambda at: expected_number(self.policy, rows, at, before))
         return codes
@@ -86,7 +86,7 @@ class PartitionValidator:
         Producers that were idle for `forget_ms` are removed and become unknown."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        files = {each: self.kept.files[each] for each in missing if each in self.kept.files}
+        files = {each: self.manifest.files[each] for each in missing if each in self.manifest.files}
         if not files:
             return
         states = pa.concat_tables(
@@ -104,7 +104,7 @@ class PartitionValidator:
         """Return the codes, and the previous states of producers that did not just continue."""
         # Each distinct id is looked up once; everything after that uses row numbers.
         ids = producer.cast(pa.binary()).dictionary_encode()
-        buckets = bucket_of(ids.dictionary, self.kept.buckets)
+        buckets = bucket_of(ids.dictionary, self.manifest.buckets)
         self.load(distinct(buckets))
         rows = self._known.rows(ids.dictionary, buckets)
         numbers = (values_of(each).astype(np.int64) for each in (epoch, sequence))
@@ -141,6 +141,6 @@ def valid_stamps(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> An
     found = values_of(pc.is_valid(producer))
     limits = policy.rules.limits
     for numbers, limit in ((epoch, limits["epoch"]), (sequence, limits["first"])):
-        given = values_of(numbers, null=-1)
-        found = found & (given >= 0) & (given < limit)
+        values = values_of(numbers, null=-1)
+        found = found & (values >= 0) & (values < limit)
     return array_of(found, pa.bool_())

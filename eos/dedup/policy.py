@@ -57,8 +57,8 @@ class Policy:
         return tuple(at for at, name in enumerate(NAMES) if name in names)
 
     def __post_init__(self) -> None:
-        odd = (self.refused | self.dead) - OPTIONS.keys() | self.refused & self.dead
-        if odd or self.forget_ms < 1 or self.window < 0:
+        invalid = (self.refused | self.dead) - OPTIONS.keys() | self.refused & self.dead
+        if invalid or self.forget_ms < 1 or self.window < 0:
             raise ValueError(
-                f"no policy: {sorted(odd)}, forget_ms={self.forget_ms}, window={self.window}"
+                f"no policy: {sorted(invalid)}, forget_ms={self.forget_ms}, window={self.window}"
             )

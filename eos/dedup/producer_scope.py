@@ -110,15 +110,15 @@ class _Groups:
         forgotten, newest, lowest = np.full((3, int(producer.max(initial=-1)) + 1), -1, np.int64)
         forgotten[known.producer] = known.forgotten
         newest[known.producer] = known.epoch  # ordered, so the newest epoch is assigned last
-        has_come = np.zeros(len(at), np.bool_)
-        has_come[of_row[counts]] = True
-        came = np.flatnonzero(has_come)[::-1]
-        lowest[producer[came]] = epoch[came]
+        has_arrived = np.zeros(len(at), np.bool_)
+        has_arrived[of_row[counts]] = True
+        arrived = np.flatnonzero(has_arrived)[::-1]
+        lowest[producer[arrived]] = epoch[arrived]
         bound = np.where(newest >= 0, newest, lowest)[producer]
         is_over = (place < 0) & (epoch <= forgotten[producer])
         is_new = (place < 0) & ~is_over & (epoch > bound)
-        made = cls(producer, epoch, place, forgotten[producer], is_over, is_new)
-        return made, of_known, of_row
+        groups = cls(producer, epoch, place, forgotten[producer], is_over, is_new)
+        return groups, of_known, of_row
 
     def was(self, values: Ints) -> Ints:
         """Return each group's value in its previous state, or 0 without a state."""
@@ -165,7 +165,7 @@ def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
 
 def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
     """Return numbers that continue to grow where sequences wrap to 0."""
-    count, circle = len(stamps.number), rules.sequences
+    count, modulus = len(stamps.number), rules.sequences
     if not rules.wraps or not count:
         return stamps.number
     groups, _, group = _Groups.of(stamps, known, np.ones(count, np.bool_))
@@ -176,7 +176,7 @@ def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
     is_unknown = (groups.known < 0) & ~groups.is_new
     start[group[is_group]] += np.where(is_unknown, 1, 0)[group[is_group]] * number[is_group]
     before = np.where(is_first, start[group], np.append(0, number[:-1]))
-    steps = (number - before + circle // 2) % circle - circle // 2
+    steps = (number - before + modulus // 2) % modulus - modulus // 2
     sums = np.cumsum(steps)
     at = np.maximum.accumulate(np.where(is_first, np.arange(count), 0))
     found = np.empty(count, np.int64)
@@ -257,15 +257,15 @@ class _ScopeResult:
         """Return the result for records that are ordered by group and number."""
         is_first = group_starts(owners, numbers)
         owner, number = owners[is_first], numbers[is_first]
-        begin, base, is_met = _begins(owner, number, groups, known, rules)
+        begin, base, is_first_number = _begins(owner, number, groups, known, rules)
         runs = NumberRanges(of_known[known.runs.owner], known.runs.first, known.runs.last)
         codes = np.full(len(number), _APPENDED, np.int8)
-        codes[is_met | (number < base[owner])] = _UNKNOWN
+        codes[is_first_number | (number < base[owner])] = _UNKNOWN
         codes[groups.is_over[owner] | (number < begin[owner])] = _LATE
         top = np.full(len(base), -UNWRAPPED)
         top[runs.owner] = runs.last  # ordered: the highest run is assigned last
-        asked = np.flatnonzero(number <= top[owner])
-        codes[asked[runs.hold(owner[asked], number[asked])]] = _DUPLICATE
+        aggregates = np.flatnonzero(number <= top[owner])
+        codes[aggregates[runs.hold(owner[aggregates], number[aggregates])]] = _DUPLICATE
         is_above = np.isin(codes, (_APPENDED, _UNKNOWN)) & (number >= base[owner])
         at = np.flatnonzero(is_above)
         is_gap, lacks = _gaps(runs, owner[at], number[at], base, rules)
@@ -287,15 +287,15 @@ class _ScopeResult:
 
     def epochs(self, groups: _Groups, fences: _Fences) -> Epochs:
         """Return the states of each producer's EPOCHS_KEPT newest epochs."""
-        there = np.flatnonzero((groups.known >= 0) | self.has_moved)
-        producer = groups.producer[there]
+        present = np.flatnonzero((groups.known >= 0) | self.has_moved)
+        producer = groups.producer[present]
         until = np.searchsorted(producer, producer, side="right")
-        is_kept = until - np.arange(len(there)) <= EPOCHS_KEPT
-        forgotten = groups.forgotten[there]
+        is_kept = until - np.arange(len(present)) <= EPOCHS_KEPT
+        forgotten = groups.forgotten[present]
         over = np.full(int(producer.max(initial=-1)) + 1, -1, np.int64)
-        over[producer[~is_kept]] = groups.epoch[there[~is_kept]]  # ordered: the newest wins
+        over[producer[~is_kept]] = groups.epoch[present[~is_kept]]  # ordered: the newest wins
         forgotten = np.maximum(forgotten, over[producer])[is_kept]
-        kept = there[is_kept]
+        kept = present[is_kept]
         place = np.full(len(groups.epoch), -1, np.int64)
         place[kept] = np.arange(len(kept))
         runs = self.runs.chosen(place[self.runs.owner] >= 0)
@@ -322,12 +322,12 @@ def _begins(
     producer without being 0."""
     begin, base = groups.was(known.begin), groups.was(known.base)
     is_unknown = (groups.known < 0) & ~groups.is_new & ~groups.is_over
-    is_met = group_starts(owner) & is_unknown[owner] & (number != 0)
-    met = number[is_met]
-    base[owner[is_met]] = met
-    lowest = met - rules.window
-    begin[owner[is_met]] = lowest if rules.wraps else np.maximum(lowest, 0)
-    return begin, base, is_met
+    is_first_number = group_starts(owner) & is_unknown[owner] & (number != 0)
+    first_numbers = number[is_first_number]
+    base[owner[is_first_number]] = first_numbers
+    lowest = first_numbers - rules.window
+    begin[owner[is_first_number]] = lowest if rules.wraps else np.maximum(lowest, 0)
+    return begin, base, is_first_number
 
 
 def _gaps(
@@ -360,7 +360,7 @@ def _settled(
     """Return `begin`, `base` and `runs` as stored: reduced to what the window needs."""
     top = base - 1
     top[runs.owner] = runs.last  # ordered: the highest run is assigned last
-    is_whole = (begin == base) | has_gap
+    is_contiguous = (begin == base) | has_gap
     above = NumberRanges(runs.owner, np.maximum(runs.first, base[runs.owner]), runs.last)
     above = above.chosen(above.first <= above.last)
     start, is_hole = above.holes(base)
@@ -368,12 +368,12 @@ def _settled(
     if rules.accepts_gap:
         passed = is_hole & (start <= top[above.owner] - rules.window)
         np.maximum.at(base, above.owner[passed], above.last[passed] + 1)
-    parts = np.flatnonzero(~is_whole)
+    parts = np.flatnonzero(~is_contiguous)
     lowest = np.maximum(begin, base - rules.window)[parts]
     begin = base.copy()
     begin[parts] = runs.first_missing(parts, lowest)
     first = runs.first
     if rules.wraps:  # numbers more than half a circle back look like newer ones
         first = np.maximum(first, top[runs.owner] + 1 - rules.sequences // 2)
-    kept = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
-    return begin, base, NumberRanges(runs.owner, first, runs.last).chosen(kept)
+    is_needed = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
+    return begin, base, NumberRanges(runs.owner, first, runs.last).chosen(is_needed)

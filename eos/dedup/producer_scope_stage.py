@@ -91,9 +91,15 @@ class ProducerScopeStage:
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
-            kept = self.known.get(home, BucketManifest(_FIRST_BUCKETS))
+            manifest = self.known.get(home, BucketManifest(_FIRST_BUCKETS))
             validator = _ShardValidator(
-                self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms, self.topic
+                self.pipeline,
+                home,
+                self.policy,
+                manifest,
+                Path(self.folder),
+                self.now_ms,
+                self.topic,
             )
             validator.validate(rows)
             spool.write(validator)
@@ -104,12 +110,12 @@ class _ShardValidator:
     """Verdicts and producer states of one shard in one attempt.
 
     `states` has the states of the loaded buckets, followed by the changed states. A row whose
-    `_stays` is false was replaced by a later row."""
+    `_is_current` is false was replaced by a later row."""
 
     pipeline: str
     home: TopicPartition
     policy: Policy
-    kept: BucketManifest
+    manifest: BucketManifest
     folder: Path
     now_ms: int
     topic: str
@@ -119,7 +125,7 @@ class _ShardValidator:
     expired: int = 0
     account: Account = field(init=False)
     _bucket: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # bucket of each row
-    _stays: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
+    _is_current: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     _places: list[list[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -127,15 +133,15 @@ class _ShardValidator:
 
     @property
     def count(self) -> int:
-        return int(np.count_nonzero(self._stays))
+        return int(np.count_nonzero(self._is_current))
 
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
         states, bucket = self.states.combine_chunks(), self._bucket
-        if buckets != self.kept.buckets:
+        if buckets != self.manifest.buckets:
             bucket = bucket_of(one_array(states.column("producer")), buckets)
         # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
         order = np.argsort(bucket.astype(np.uint16), kind="stable")
-        order = order[self._stays[order]]
+        order = order[self._is_current[order]]
         return states.take(longs(order)), bucket[order]
 
     def report(self) -> Mapping[str, Any]:
@@ -149,7 +155,7 @@ class _ShardValidator:
         self.read |= buckets
         parts, of = [no_rows(SCOPE_STATES)], [self._bucket[:0]]
         for bucket in missing:
-            file = self.kept.files.get(bucket)
+            file = self.manifest.files.get(bucket)
             if file is None:
                 continue
             found = read_states(str(self.folder / file.path), file, SCOPE_STATES)
@@ -163,7 +169,7 @@ class _ShardValidator:
     def _add(self, states: pa.Table, bucket: Ints) -> None:
         self.states = pa.concat_tables([self.states, states])
         self._bucket = np.concatenate((self._bucket, bucket))
-        self._stays = np.concatenate((self._stays, np.ones(len(bucket), np.bool_)))
+        self._is_current = np.concatenate((self._is_current, np.ones(len(bucket), np.bool_)))
 
     def _without_idle(self, bucket: int, states: pa.Table) -> pa.Table:
         """Return the states without idle producers. A producer is kept or removed with all its
@@ -171,8 +177,8 @@ class _ShardValidator:
         is_young = self.now_ms - newest_ms(states) < self.policy.forget_ms
         if is_young.all():
             return states
-        gone = states.filter(array_of(~is_young, pa.bool_())).column("producer")
-        self.expired += len(pc.unique(gone))
+        expired = states.filter(array_of(~is_young, pa.bool_())).column("producer")
+        self.expired += len(pc.unique(expired))
         self.changed.add(bucket)
         return states.filter(array_of(is_young, pa.bool_()))
 
@@ -187,14 +193,14 @@ class _ShardValidator:
         missing = np.zeros(table.num_rows, np.int64)
         place, names = self._placed(topic, partition)
         has = values_of(is_stamped)
-        who = producer.filter(is_stamped)
+        producers = producer.filter(is_stamped)
         numbers = [ints_of(each)[has] for each in (epoch, sequence, offset)]
-        found = self._decided(who, numbers, place[has], names)
+        found = self._decided(producers, numbers, place[has], names)
         codes[has], missing[has] = found.codes, found.missing
         rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
-        wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
-        if len(wrong):
-            first = int(wrong[np.lexsort((values_of(offset)[wrong], place[wrong]))[0]])
+        refused = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
+        if len(refused):
+            first = int(refused[np.lexsort((values_of(offset)[refused], place[refused]))[0]])
             details = self._expected(rows, first, missing)
             raise refusal(self.pipeline, rows, first, details, has_window=True)
         self.account.add(rows, lambda at: self._missing(missing, at))
@@ -209,34 +215,34 @@ class _ShardValidator:
         span = int(numbers.max(initial=0)) + 1
         combined = rank[ints_of(named.indices)] * span + numbers
         counts = np.bincount(combined)
-        there = np.flatnonzero(counts)
+        present = np.flatnonzero(counts)
         topics.sort()
-        self._places = [[topics[n // span], n % span, int(counts[n])] for n in there.tolist()]
+        self._places = [[topics[n // span], n % span, int(counts[n])] for n in present.tolist()]
         names = binaries([f"{each[0]}-{each[1]}".encode() for each in self._places])
         place = np.zeros(len(counts), np.int64)
-        place[there] = np.arange(len(there))
+        place[present] = np.arange(len(present))
         return place[combined], names.cast(pa.string())
 
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
     ) -> ScopeVerdicts:
         # Each distinct id is looked up once; everything after that uses numbers.
-        rows, who = ProducerNumbers.of(producer, names)
-        buckets = bucket_of(rows.producers, self.kept.buckets)
+        rows, producers = ProducerNumbers.of(producer, names)
+        buckets = bucket_of(rows.producers, self.manifest.buckets)
         self.load(distinct(buckets))
-        of_states = rows.who(self.states)
-        is_asked = of_states >= 0
-        own = self.states.filter(array_of(is_asked, pa.bool_()))
-        known, numbered = rows.known(own, of_states[is_asked])
+        of_states = rows.numbers_of(self.states)
+        is_known = of_states >= 0
+        own = self.states.filter(array_of(is_known, pa.bool_()))
+        known, numbered = rows.known(own, of_states[is_known])
         epoch, sequence, offset = numbers
-        stamps = Stamps(who, epoch, sequence, place, offset)
+        stamps = Stamps(producers, epoch, sequence, place, offset)
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
         found = decide(stamps, known, ScopeRules(self.policy.window, accepts_gap, rules.sequences))
         has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: not a producer here
         has_moved[found.moved] = True
         # A producer without a change keeps its state, including the time of its last change.
-        self._stays &= ~has_moved[of_states]
+        self._is_current &= ~has_moved[of_states]
         after = numbered.states(found.epochs, np.full(len(buckets), self.now_ms))
         bucket, moves = buckets[found.epochs.producer], has_moved[found.epochs.producer]
         if not moves.all():

@@ -36,18 +36,18 @@ class ProducerNumbers:
         found = producers.dictionary_encode()
         return cls(found.dictionary, places), ints_of(found.indices)
 
-    def who(self, states: pa.Table) -> Ints:
+    def numbers_of(self, states: pa.Table) -> Ints:
         """Return the number of each state's producer, or -1 if no row has this producer."""
         found = pc.index_in(states.column("producer"), value_set=self.producers)
         return ints_of(found, null=-1)
 
-    def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, ProducerNumbers]:
+    def known(self, own: pa.Table, producers: Ints) -> tuple[Epochs, ProducerNumbers]:
         """Return the states as arrays, and a mapping extended by partitions that only they name."""
         lists = one_array(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
         epoch = ints_of(own.column("epoch"))
-        order = np.lexsort((epoch, who))
+        order = np.lexsort((epoch, producers))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         first = one_array(own.column("first"))
@@ -59,7 +59,7 @@ class ProducerNumbers:
             ints_of(own.column(name))[order] for name in ("begin", "base", "forgotten")
         )
         epochs = Epochs(
-            who[order],
+            producers[order],
             epoch[order],
             begin,
             base,
@@ -90,10 +90,10 @@ class ProducerNumbers:
 
 def newest_ms(states: pa.Table) -> Ints:
     """Return, for each row, the newest change of any epoch of its producer."""
-    who = ints_of(one_array(states.column("producer")).dictionary_encode().indices)
-    newest = np.zeros(int(who.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(newest, who, ints_of(states.column("at_ms")))
-    return newest[who]
+    producers = ints_of(one_array(states.column("producer")).dictionary_encode().indices)
+    newest = np.zeros(int(producers.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(newest, producers, ints_of(states.column("at_ms")))
+    return newest[producers]
 
 
 def _owners(lists: Any) -> Ints:

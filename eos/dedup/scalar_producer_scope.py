@@ -68,10 +68,10 @@ class EpochState:
             start += 1
         return start
 
-    def has(self, number: int, circle: int) -> bool:
+    def has(self, number: int, modulus: int) -> bool:
         """Return whether it is proven that the number was accepted. Below `begin` that takes all
         numbers up to `begin`. Half a circle back a number can't be told from a newer one."""
-        if number not in self.accepted or number <= max(self.accepted) - circle // 2:
+        if number not in self.accepted or number <= max(self.accepted) - modulus // 2:
             return False
         return number >= self.begin or self.missing(number) >= self.begin
 
@@ -177,10 +177,10 @@ class ProducerScope:
     def _reduce(self, known: ProducerState) -> None:
         """Reduce the states to what is stored: a window of numbers, and the newest epochs."""
         for state in known.epochs.values():
-            is_whole = state.begin == state.base
+            is_contiguous = state.begin == state.base
             state.base = state.missing(state.base)
             lowest = max(state.begin, state.base - self.window)
-            state.begin = state.base if is_whole else state.missing(lowest)
+            state.begin = state.base if is_contiguous else state.missing(lowest)
         for epoch in sorted(known.epochs)[:-EPOCHS_KEPT]:
             del known.epochs[epoch]
             known.forgotten = max(known.forgotten, epoch)

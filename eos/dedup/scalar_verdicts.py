@@ -67,8 +67,8 @@ class PartitionScope:
         self.expected[partition, offset] = following
         found = self._compared(number, epoch, newest, accepted)
         if found in ("appended", "unknown_producer") or (found == "gap" and self.accepts_gap):
-            kept = accepted if epoch == newest else []
-            self.states[partition, producer] = epoch, [*kept, number]
+            manifest = accepted if epoch == newest else []
+            self.states[partition, producer] = epoch, [*manifest, number]
         return found
 
     def _compared(self, number: int, epoch: int, newest: int, accepted: list[int]) -> str:
@@ -87,8 +87,8 @@ class PartitionScope:
         # from it on were accepted one after the other.
         back = (following - number) % self.circle
         since = [(number + step) % self.circle for step in range(min(back, len(accepted)))]
-        is_whole = back <= len(accepted) and accepted[-back:] == since
-        return "duplicate" if number in accepted[-RANGES_KEPT:] or is_whole else "late"
+        is_contiguous = back <= len(accepted) and accepted[-back:] == since
+        return "duplicate" if number in accepted[-RANGES_KEPT:] or is_contiguous else "late"
 
     def state(self, partition: int, producer: bytes) -> str:
         epoch, accepted = self.states[partition, producer]

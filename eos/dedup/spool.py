@@ -33,7 +33,7 @@ class ShardResult(Protocol):
     changed or expired."""
 
     home: TopicPartition
-    kept: BucketManifest
+    manifest: BucketManifest
     account: Account
     read: set[int]
     changed: set[int]
@@ -65,13 +65,13 @@ class StateSpool:
 
     def write(self, result: ShardResult) -> None:
         """Write the changed states, then the report that names them."""
-        kept, home, account = result.kept, result.home, result.account
-        changed, buckets = result.changed, kept.buckets
+        manifest, home, account = result.manifest, result.home, result.account
+        changed, buckets = result.changed, manifest.buckets
         if changed:
-            untouched = sum(f.rows for b, f in kept.files.items() if b not in result.read)
+            untouched = sum(f.rows for b, f in manifest.files.items() if b not in result.read)
             buckets = grown_buckets(buckets, result.count + untouched)
-        if buckets != kept.buckets:
-            result.load(set(kept.files))
+        if buckets != manifest.buckets:
+            result.load(set(manifest.files))
             changed = set(range(buckets))
         report = {
             "topic": home.topic,
@@ -100,7 +100,7 @@ class StateSpool:
         states, bucket = result.by_bucket(buckets)
         starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
         inner, run = folder_of(result.home), uuid.uuid4().hex
-        private_files.make(Path(self.folder, inner))
+        private_files.create_folder(Path(self.folder, inner))
         files = []
         for each in sorted(changed):
             start, end = starts[each], starts[each + 1]

@@ -128,9 +128,9 @@ class StateAttempt:
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
         """Commit the states after this attempt as a version. No ledger record names it yet."""
         reports = self.reports()
-        kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
+        manifest = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
         files: dict[BucketKey, BucketFile] = {}
-        for tp, before in kept.items():
+        for tp, before in manifest.items():
             after = _after(before, reports[tp]) if tp in reports else before
             for bucket, file in after.files.items():
                 files[BucketKey(*tp, after.buckets, bucket)] = file
@@ -167,12 +167,12 @@ def summary_of(
     }
 
 
-def _after(kept: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
+def _after(manifest: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
     """Return the state files of one partition after an attempt.
 
     If the number of buckets grew, all files are new."""
-    changed, is_grown = set(report["changed"]), report["buckets"] != kept.buckets
-    files = {} if is_grown else {b: file for b, file in kept.files.items() if b not in changed}
+    changed, is_grown = set(report["changed"]), report["buckets"] != manifest.buckets
+    files = {} if is_grown else {b: file for b, file in manifest.files.items() if b not in changed}
     for bucket, path, rows, size in report["files"]:
         files[bucket] = BucketFile(path, rows, size)
     return BucketManifest(report["buckets"], files)

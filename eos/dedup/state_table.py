@@ -120,15 +120,15 @@ class ProducersTable:
             return
         self._is_due = False
         with self._wrapped_errors():
-            past = self._past()
-            if past is not None:
-                past.create_checkpoint()
-                past.cleanup_metadata()  # removes only log entries older than this version
+            older = self._older()
+            if older is not None:
+                older.create_checkpoint()
+                older.cleanup_metadata()  # removes only log entries older than this version
             table = DeltaTable(self.location)
             table.create_checkpoint()
             table.vacuum(dry_run=False, full=True)
 
-    def _past(self) -> DeltaTable | None:
+    def _older(self) -> DeltaTable | None:
         """Return the table as of `KEPT_HOURS` ago, or None.
 
         Delta expires log entries by age alone. A version that was current for days would otherwise
@@ -147,7 +147,7 @@ class ProducersTable:
         try:
             return DeltaTable(self.location)
         except TableNotFoundError:
-            private_files.make(self.location)
+            private_files.create_folder(self.location)
             return DeltaTable.create(
                 self.location,
                 _SCHEMA,
@@ -158,11 +158,11 @@ class ProducersTable:
                 configuration=_SETTINGS,
             )
 
-    def _lost(self, version: StateVersion, why: str) -> PromiseBrokenError:
+    def _lost(self, version: StateVersion, reason: str) -> PromiseBrokenError:
         return PromiseBrokenError(
             "producers_lost",
             f"{self._pipeline}: the ledger refers to version {version.delta_version} of the "
-            f"producers' states in {self.location}, which can't be read: {why}",
+            f"producers' states in {self.location}, which can't be read: {reason}",
             hint="the folder was deleted, or the pipeline was moved here or rewound further back "
             f"than the {KEPT_HOURS} hour for which states are kept. Restore the folder, or run "
             f"`eos recover {self._pipeline} --forget-producers`: duplicates of records sent "
@@ -199,12 +199,12 @@ def _files(table: DeltaTable) -> dict[BucketKey, BucketFile]:
     }
 
 
-def _changes(now: Files, wanted: Files) -> list[AddAction | RemoveAction]:
+def _changes(now: Files, target: Files) -> list[AddAction | RemoveAction]:
     at_ms = int(time.time() * 1000)
-    gone = {key: file for key, file in now.items() if wanted.get(key) != file}
-    new = {key: file for key, file in wanted.items() if now.get(key) != file}
+    removed = {key: file for key, file in now.items() if target.get(key) != file}
+    new = {key: file for key, file in target.items() if now.get(key) != file}
     return [
-        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(key)) for key, f in gone.items()),
+        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(key)) for key, f in removed.items()),
         *(
             AddAction(
                 f.path, f.bytes, _values(key), at_ms, True, json.dumps({"numRecords": f.rows})

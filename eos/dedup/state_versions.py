@@ -79,7 +79,7 @@ class StateVersions:
         known = self._known(version)
         work = self._new_work()
         stage = ProducerScopeStage if self.policy.window else DedupStage
-        made = stage(
+        opened = stage(
             pipeline=self.pipeline,
             folder=str(self.table.location),
             work=str(work),
@@ -88,7 +88,7 @@ class StateVersions:
             now_ms=int(time.time() * 1000),
             topic=self.topic,
         )
-        return StateAttempt(known, made, self._commit)
+        return StateAttempt(known, opened, self._commit)
 
     def maintain(self) -> None:
         """Clean up the table. Call it after the transaction has committed, because only then the
@@ -102,15 +102,15 @@ class StateVersions:
         dead processes left. Another running copy keeps its folder: it must end because it is
         fenced, not because its files are missing."""
         every = self.table.location / _WORK
-        past = time.time() - KEPT_HOURS * 3600
+        oldest = time.time() - KEPT_HOURS * 3600
         try:
-            private_files.make(every)
+            private_files.create_folder(every)
             for each in every.iterdir():
                 with suppress(FileNotFoundError):  # another instance deleted it first
-                    if each == self._work or each.stat().st_mtime < past:
+                    if each == self._work or each.stat().st_mtime < oldest:
                         shutil.rmtree(each, ignore_errors=True)
             self._work = every / uuid.uuid4().hex
-            private_files.make(self._work)
+            private_files.create_folder(self._work)
         except OSError as error:
             reason = error.strerror or error
             raise UnavailableError(

@@ -61,9 +61,9 @@ class Account:
         if len(noted):
             every = (rows.topic, rows.partition, rows.offset, array_of(rows.codes, pa.int8()))
             self.notes.append(pa.table([each.take(noted) for each in every], VERDICTS_SCHEMA))
-        odd = longs(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
-        if len(odd):
-            self._add_spans(rows, odd)
+        notable = longs(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
+        if len(notable):
+            self._add_spans(rows, notable)
         if expected is not None and self.verdicts["gap"]:
             self._add_gaps(rows, expected)
 
@@ -80,8 +80,8 @@ class Account:
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
         # Only first gaps are examined one by one: after a gap that is not accepted, all further
         # records of the producer are gaps.
-        who = rows.producer.take(rows_of_gaps).take(order).dictionary_encode()
-        _, firsts = np.unique(values_of(who.indices), return_index=True)
+        producers = rows.producer.take(rows_of_gaps).take(order).dictionary_encode()
+        _, firsts = np.unique(values_of(producers.indices), return_index=True)
         for place in np.sort(firsts).tolist():
             row = int(at[order[place].as_py()])
             producer = rows.producer[row].as_py()
@@ -90,13 +90,13 @@ class Account:
             if producer not in self._gaps:
                 found = [rows.topic, rows.partition, rows.offset, rows.epoch, rows.sequence]
                 topic, partition, offset, epoch, got = (each[row].as_py() for each in found)
-                wanted = expected(row)
+                expected_number = expected(row)
                 self._gaps[producer] = [
                     topic,
                     partition,
                     producer_text(producer),
                     epoch,
-                    wanted,
+                    expected_number,
                     got,
                     offset,
                 ]
@@ -107,17 +107,17 @@ class Account:
         each gap."""
         return sorted(self._gaps.values())
 
-    def _add_spans(self, rows: VerdictRows, odd: Any) -> None:
+    def _add_spans(self, rows: VerdictRows, notable: Any) -> None:
         keys = {
             "topic": rows.topic,
             "partition": rows.partition,
             "producer": rows.producer,
             "code": array_of(rows.codes, pa.int8()),
         }
-        found = pa.table({name: each.take(odd) for name, each in keys.items()})
-        found = found.append_column("offset", rows.offset.take(odd))
-        asked = [("offset", "count"), ("offset", "min"), ("offset", "max")]
-        sums = found.group_by(list(keys), use_threads=False).aggregate(asked)
+        found = pa.table({name: each.take(notable) for name, each in keys.items()})
+        found = found.append_column("offset", rows.offset.take(notable))
+        aggregates = [("offset", "count"), ("offset", "min"), ("offset", "max")]
+        sums = found.group_by(list(keys), use_threads=False).aggregate(aggregates)
         # Sort before the limit applies, so that a repeated task lists the same entries.
         for row in sums.sort_by([(name, "ascending") for name in keys]).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])

@@ -53,16 +53,16 @@ class VerdictLookup:
 
         Raise AttemptFailedError at the end if a partition's record count differs from `counts`."""
         verdicts = self._read()
-        seen: Counter[TopicPartition] = Counter()
+        counts: Counter[TopicPartition] = Counter()
         for topic, partition, offset in batches:
             offsets = values_of(offset)
             codes = np.zeros(len(offsets), np.int8)
             for tp, rows in by_partition(topic, partition):
-                seen[tp] += len(offsets[rows])
+                counts[tp] += len(offsets[rows])
                 if tp in verdicts:
                     codes[rows] = _found(*verdicts[tp], offsets[rows])
             yield array_of(codes, pa.int8())
-        self._require_all(seen)
+        self._require_all(counts)
 
     def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
         """Return offsets and codes of each partition, ordered by offset."""
@@ -82,14 +82,14 @@ class VerdictLookup:
             found[tp] = offset[rows], code[rows]
         return found
 
-    def require_all(self, there: Mapping[TopicPartition, int]) -> None:
-        """Raise AttemptFailedError unless `there` equals `counts`.
+    def require_all(self, passed: Mapping[TopicPartition, int]) -> None:
+        """Raise AttemptFailedError unless `passed` equals `counts`.
 
-        `there` has the number of records per partition; a partition that is not in it has none."""
-        self._require_all({**dict.fromkeys(self.counts, 0), **there})
+        `passed` has the number of records per partition; a partition that is not in it has none."""
+        self._require_all({**dict.fromkeys(self.counts, 0), **passed})
 
-    def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
-        for tp, count in sorted(seen.items()):
+    def _require_all(self, counts: Mapping[TopicPartition, int]) -> None:
+        for tp, count in sorted(counts.items()):
             validated = self.counts.get(tp, count)
             if validated != count:
                 raise AttemptFailedError(

@@ -59,7 +59,7 @@ class RemovedWrites:
 
     restore: int
     target: int | None
-    whole: int | None
+    complete: int | None
 
 
 class MissingCommitError(Exception):
@@ -93,29 +93,29 @@ class History:
                 return version
         raise MissingCommitError(0)
 
-    def lost(self, kept: int, now: int) -> RemovedWrites | None:
-        """Return the RESTORE that removed writes, or None if version `now` is whole. `kept` is a
+    def lost(self, base: int, now: int) -> RemovedWrites | None:
+        """Return the RESTORE that removed writes, or None if version `now` is whole. `base` is a
         version that is known to be whole."""
-        commits = [self.commit(version) for version in range(kept + 1, now + 1)]
-        whole = [True]  # by version, from `kept` on
+        commits = [self.commit(version) for version in range(base + 1, now + 1)]
+        complete = [True]  # by version, from `base` on
         for commit in commits:
-            is_whole = whole[-1]
+            is_complete = complete[-1]
             if commit.is_restore:
                 to = self._target(commit)
-                is_whole = to is not None and self._is_whole(to, kept, whole)
-            whole.append(is_whole)
-        if whole[-1]:
+                is_complete = to is not None and self._is_complete(to, base, complete)
+            complete.append(is_complete)
+        if complete[-1]:
             return None
-        return _lost(commits, whole, kept)
+        return _lost(commits, complete, base)
 
-    def _is_whole(self, version: int, kept: int, whole: list[bool]) -> bool:
+    def _is_complete(self, version: int, base: int, complete: list[bool]) -> bool:
         """Return whether a version contains every write of the pipeline up to it.
 
         For a version before the kept one, its older commits are searched for a write of the
         pipeline. The version is whole if there is one, since the check after that write passed. At
         a RESTORE the search continues with its target.
         """
-        while version < kept:
+        while version < base:
             commit = self.commit(version)
             if commit.is_restore:
                 to = self._target(commit)
@@ -126,7 +126,7 @@ class History:
                 return True
             else:
                 version -= 1
-        return whole[version - kept]
+        return complete[version - base]
 
     def _target(self, restore: Commit) -> int | None:
         """Return the target version of a RESTORE, or None if it removed the pipeline's writes.
@@ -135,17 +135,17 @@ class History:
         removed are the difference between the version before it and its target. The newest version
         with that difference is the target.
         """
-        wanted = self.change(restore.version) if restore.target is None else None
+        required = self.change(restore.version) if restore.target is None else None
         added: set[tuple[str, str]] = set()
         removed: set[tuple[str, str]] = set()
         for version in range(restore.version - 1, -1, -1):
             if version == restore.target:
                 return version
-            if wanted is not None and added == wanted.added and removed == wanted.removed:
+            if required is not None and added == required.added and removed == required.removed:
                 return version
             if self.commit(version).is_ours:
                 return None  # older versions lack this write
-            if wanted is not None:
+            if required is not None:
                 change = self.change(version)
                 _undo(change.added, added, removed)
                 _undo(change.removed, removed, added)
@@ -164,10 +164,10 @@ def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) 
             away.add(file)
 
 
-def _lost(commits: list[Commit], whole: list[bool], kept: int) -> RemovedWrites:
+def _lost(commits: list[Commit], complete: list[bool], base: int) -> RemovedWrites:
     """Return the RESTORE that followed the newest whole version. Commits of other kinds count as
     no loss, since they change rows on purpose."""
-    last = max(index for index, is_whole in enumerate(whole) if is_whole)
+    last = max(index for index, is_complete in enumerate(complete) if is_complete)
     restore = commits[last]  # the first commit is that of version kept + 1
     is_final = not any(commit.is_ours for commit in commits[last:])
-    return RemovedWrites(restore.version, restore.target, kept + last if is_final else None)
+    return RemovedWrites(restore.version, restore.target, base + last if is_final else None)

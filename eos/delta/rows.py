@@ -9,7 +9,7 @@ from eos.delta.table import TWICE, TableView
 from eos.errors import TransformError, UsageError
 from eos.plan.delta_sink import Table
 from eos.seal import of_this_process
-from eos.transform.sql import words_of
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
         try:
             rows = rows.where(f"(\n{table.where}\n)")  # on its own line: it may end in a comment
         except AnalysisException as error:
-            reason = words_of(error)
+            reason = message_of(error)
             raise TransformError(
                 "sink_expression_invalid",
                 f"the table {table.name}: where: {reason}",
@@ -108,14 +108,14 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     return ranked.where(f"{_RANK} = 1").where(one)
 
 
-def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
+def require_fits(table: Table, schema: StructType, view: TableView) -> None:
     """Raise UsageError if the rows don't fit the table. Its columns that the rows lack are null."""
-    known = {field.name.lower(): field.dataType.simpleString() for field in seen.schema.fields}
+    known = {field.name.lower(): field.dataType.simpleString() for field in view.schema.fields}
     where = f"the table {table.name} ({table.path})"
-    wanted = tuple(name.lower() for name in table.partition_by)
-    has = tuple(name.lower() for name in seen.partition_by)
-    if wanted and wanted != has:
-        present, declared = ", ".join(seen.partition_by) or "nothing", ", ".join(table.partition_by)
+    required = tuple(name.lower() for name in table.partition_by)
+    has = tuple(name.lower() for name in view.partition_by)
+    if required and required != has:
+        present, declared = ", ".join(view.partition_by) or "nothing", ", ".join(table.partition_by)
         raise UsageError(
             "table_partitioning",
             f"{where} is partitioned by {present}, but the pipeline file declares {declared}",

@@ -44,7 +44,7 @@ from eos.plan.plan import Plan
 from eos.startup.source_state import LiveSource
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 from eos.transform.nondeterminism import unstable
-from eos.transform.sql import words_of
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ class DeltaSinks:
         """
         self._require_stateless()
         for table in self._planned.tables:
-            self._look_at(table, stream)
+            self._view_stream(table, stream)
         changing = unstable(stream)
         if changing:
             used = ", ".join(changing)
@@ -101,12 +101,12 @@ class DeltaSinks:
                 hint="fill the table by a second pipeline, from the topic that this one writes",
             )
 
-    def _look_at(self, table: Table, stream: DataFrame) -> delta.TableView | None:
+    def _view_stream(self, table: Table, stream: DataFrame) -> delta.TableView | None:
         self._schemas[table.name] = schema = shaped(stream, table).schema
-        seen = self._look(table)
-        if seen is not None:
-            require_fits(table, schema, seen)
-        return seen
+        view = self._view(table)
+        if view is not None:
+            require_fits(table, schema, view)
+        return view
 
     def foreseen(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
         """Return a text on what the next start would do with one table. Raise if it would stop.
@@ -116,15 +116,15 @@ class DeltaSinks:
         """
         self._require_stateless()
         self._ledger_id = known.ledger_id if known is not None else ""
-        seen = self._look_at(table, stream)
-        where = f"{table.name} ({table.path})"
+        view = self._view_stream(table, stream)
+        name = f"{table.name} ({table.path})"
         before = known.position.tables.get(table.name) if known is not None else None
         if known is None or before is None:
-            return f"{where} is used as it is" if seen else f"{where}: the first start creates it"
+            return f"{name} is used as it is" if view else f"{name}: the first start creates it"
         _, status = self._compared(table, before, known.newest)
         if status is TableStatus.OWED:
-            return f"{where} lacks the last micro-batch, which the next start writes first"
-        return f"{where} has all committed micro-batches"
+            return f"{name} lacks the last micro-batch, which the next start writes first"
+        return f"{name} has all committed micro-batches"
 
     # --- at startup, after the fence
 
@@ -145,7 +145,7 @@ class DeltaSinks:
         self._ledger_id = ledger_id
         newest = newest_attempt(ledger) if position.tables else None
         found: dict[str, TableState] = {}
-        owed: list[Table] = []
+        lacking: list[Table] = []
         for table in self._planned.tables:
             known = position.tables.get(table.name)
             if known is None:
@@ -153,21 +153,21 @@ class DeltaSinks:
                 continue
             found[table.name], status = self._compared(table, known, newest)
             if status is TableStatus.OWED:
-                owed.append(table)
+                lacking.append(table)
         for name in position.tables.keys() - found.keys():
             self._bus.emit(events.Warned(_removed_table(name, position.tables[name], newest)))
-        if owed:
+        if lacking:
             assert newest is not None, "only an attempt can be owed"
-            starts, ends = self._owed_ranges(owed, newest, position, source)
-            made = self._made_again(lambda reads: rows(starts, ends, reads), newest, owed)
-            found |= self._written(made, owed, newest.offset, found, "caught_up")
+            starts, ends = self._lacking_ranges(lacking, newest, position, source)
+            frame = self._recomputed(lambda reads: rows(starts, ends, reads), newest, lacking)
+            found |= self._written(frame, lacking, newest.offset, found, "caught_up")
         return found
 
-    def _made_again(
+    def _recomputed(
         self,
         rows: Callable[[Mapping[str, int]], DataFrame],
         newest: LedgerRecord,
-        owed: Sequence[Table],
+        lacking: Sequence[Table],
     ) -> DataFrame:
         """Return the attempt's rows, joined with the same versions of lookup tables as then. Raise
         PromiseBrokenError if such a version is gone."""
@@ -179,8 +179,8 @@ class DeltaSinks:
             return rows(reads)
         except AnalysisException as error:
             read = ", ".join(f"version {at} of {name}" for name, at in reads.items())
-            lost = f"{words_of(error)[:300]} (it was joined with {read or 'no versions'})"
-            raise self._gap(owed, newest, lost) from error
+            lost = f"{message_of(error)[:300]} (it was joined with {read or 'no versions'})"
+            raise self._gap(lacking, newest, lost) from error
 
     def _adopted(self, table: Table, last: LedgerRecord | None) -> TableState:
         """Begin to write a table that the ledger does not have yet, and return its state.
@@ -189,61 +189,61 @@ class DeltaSinks:
         the start in the table's log, and creates an absent table.
         """
         at = last.offset if last else 0
-        where = f"{self._name}: the table {table.name} ({table.path})"
-        seen = self._look(table)
-        if seen is not None and seen.at > at:
-            raise table_check.ahead(self._name, table, seen.at, at)
+        name = f"{self._name}: the table {table.name} ({table.path})"
+        view = self._view(table)
+        if view is not None and view.at > at:
+            raise table_check.ahead(self._name, table, view.at, at)
         try:
             delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
         except Exception as error:
-            reason = words_of(error)[:500]
+            reason = message_of(error)[:500]
             raise UnavailableError(
                 "table_create_failed",
-                f"{where} can't be created: {reason}",
+                f"{name} can't be created: {reason}",
                 hint="may this user write there, and does Delta support the types of the columns?",
             ) from error
-        seen = self._look(table)
-        if seen is None or seen.at != at:
+        view = self._view(table)
+        if view is None or view.at != at:
             raise UnavailableError(
                 "table_create_conflict",
-                f"{where} changed right after it was created",
+                f"{name} changed right after it was created",
                 hint="does another program create or restore it? Stop it, then start again",
             )
-        return TableState(seen.id, at, seen.version)
+        return TableState(view.id, at, view.version)
 
     def _compared(
         self, table: Table, known: TableState, newest: LedgerRecord | None
     ) -> tuple[TableState, TableStatus]:
         """Return the table's state, and whether it has the newest attempt. Raise
         PromiseBrokenError if it lacks more than that, or has more than the ledger."""
-        seen = self._whole(table, known)
-        status = table_status(known.at, seen.at, -1 if newest is None else newest.offset)
+        view = self._view_complete(table, known)
+        status = table_status(known.at, view.at, -1 if newest is None else newest.offset)
         if status is TableStatus.AHEAD:
-            raise table_check.ahead(self._name, table, seen.at, known.at)
-        if status is TableStatus.COMPLETE and seen.at > known.at:
-            self._bus.emit(events.TableFollowed(table.name, "skipped", seen.at, was=seen.at))
-        return TableState(seen.id, seen.at, seen.version), status
+            raise table_check.ahead(self._name, table, view.at, known.at)
+        if status is TableStatus.COMPLETE and view.at > known.at:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", view.at, was=view.at))
+        return TableState(view.id, view.at, view.version), status
 
-    def _whole(self, table: Table, known: TableState) -> delta.TableView:
+    def _view_complete(self, table: Table, known: TableState) -> delta.TableView:
         """Return the table's state. Raise PromiseBrokenError if it was recreated, or if it lacks
         rows that the pipeline wrote."""
-        seen = self._look(table)
-        if seen is None or seen.id != known.id:
-            raise table_check.replaced(self._name, table, known, seen.id if seen else None)
-        if seen.at < known.at:
-            raise table_check.behind(self._name, table, seen.at, known.at)
-        self._require_whole(table, known, seen)
-        return seen
+        view = self._view(table)
+        if view is None or view.id != known.id:
+            raise table_check.replaced(self._name, table, known, view.id if view else None)
+        if view.at < known.at:
+            raise table_check.table_behind(self._name, table, view.at, known.at)
+        self._require_complete(table, known, view)
+        return view
 
-    def _require_whole(self, table: Table, known: TableState, seen: delta.TableView) -> None:
+    def _require_complete(self, table: Table, known: TableState, view: delta.TableView) -> None:
         log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
         try:
-            table_check.require_whole(self._name, table, log, known, seen.version)
+            table_check.require_complete(self._name, table, log, known, view.version)
         except UnavailableError as error:
             raise about(self._name, error) from error
 
-    def _owed_ranges(
-        self, owed: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
+    def _lacking_ranges(
+        self, lacking: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
     ) -> tuple[Ends, Ends]:
         """Return the source ranges that the attempt read. Raise PromiseBrokenError if the source
         no longer has all of them."""
@@ -259,16 +259,18 @@ class DeltaSinks:
         earliest = source.earliest(same)
         for tp in sorted(same):
             if earliest[tp] > starts[tp]:
-                begins = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
-                lost.append(f"{begins}, but {starts[tp]} to {ends[tp] - 1} are needed")
+                problem = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
+                lost.append(f"{problem}, but {starts[tp]} to {ends[tp] - 1} are needed")
         if lost:
-            raise self._gap(owed, newest, "; ".join(lost))
+            raise self._gap(lacking, newest, "; ".join(lost))
         return starts, ends
 
-    def _gap(self, owed: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
+    def _gap(self, lacking: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
         name, before = self._planned.names.pipeline, newest.position.tables
-        tables = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
-        commands = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
+        tables = ", ".join(f"{each.name} has record {before[each.name].at}" for each in lacking)
+        commands = " and ".join(
+            f"`eos recover {name} --accept-table {each.name}`" for each in lacking
+        )
         return PromiseBrokenError(
             "table_gap",
             f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
@@ -276,32 +278,32 @@ class DeltaSinks:
             hint=f"nothing was skipped; run {commands} to continue without these rows, and to "
             "record them in the ledger",
             pipeline=name,
-            tables=",".join(each.name for each in owed),
+            tables=",".join(each.name for each in lacking),
             ledger=newest.offset,
         )
 
     # --- after a transaction
 
     def follow(
-        self, made: DataFrame, offset: int, before: Mapping[str, TableState]
+        self, frame: DataFrame, offset: int, before: Mapping[str, TableState]
     ) -> Mapping[str, TableState]:
         """Write the rows of a committed attempt, and return the tables' state. `offset` is that of
         its ledger record."""
         self._crash.reached("tables:before")
-        found = self._written(made, self._planned.tables, offset, before, "written")
+        found = self._written(frame, self._planned.tables, offset, before, "written")
         self.is_behind = False
         return found
 
     def skipped(self, tables: Mapping[str, TableState]) -> None:
         """Report a committed micro-batch that Spark runs again. The tables have it already."""
         for table in self._planned.tables:
-            seen, at = self._look(table), tables[table.name].at
-            was = -1 if seen is None else seen.at
+            view, at = self._view(table), tables[table.name].at
+            was = -1 if view is None else view.at
             self._bus.emit(events.TableFollowed(table.name, "skipped", at, was))
 
     def _written(
         self,
-        made: DataFrame,
+        frame: DataFrame,
         tables: Sequence[Table],
         offset: int,
         before: Mapping[str, TableState],
@@ -309,29 +311,29 @@ class DeltaSinks:
     ) -> dict[str, TableState]:
         """Write the rows to the tables. Several tables are written from one evaluation of them."""
         found: dict[str, TableState] = {}
-        kept = made.persist() if len(tables) > 1 else made
+        cached = frame.persist() if len(tables) > 1 else frame
         try:
             for table in tables:
-                began = time.monotonic()
-                seen = self._whole(table, before[table.name])
-                known = before[table.name]._replace(version=seen.version)
+                started = time.monotonic()
+                view = self._view_complete(table, before[table.name])
+                known = before[table.name]._replace(version=view.version)
                 try:
-                    seen = delta.write(shaped(kept, table), table, self.app(table), offset)
+                    view = delta.write(shaped(cached, table), table, self.app(table), offset)
                 except EosError as error:
                     raise about(self._planned.names.pipeline, error) from error
-                if seen.at != offset:
-                    raise table_check.fenced(self._name, table, seen.at, offset)
+                if view.at != offset:
+                    raise table_check.fenced(self._name, table, view.at, offset)
                 # Another program may have run a RESTORE between the first check and the write.
-                self._require_whole(table, known, seen)
-                found[table.name] = TableState(seen.id, offset, seen.version)
+                self._require_complete(table, known, view)
+                found[table.name] = TableState(view.id, offset, view.version)
                 if became == "written":
                     self._crash.reached("tables:after")  # also reached after the first of several
-                ms = (time.monotonic() - began) * 1000
+                ms = (time.monotonic() - started) * 1000
                 was = before[table.name].at
                 self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))
         finally:
             if len(tables) > 1:
-                kept.unpersist()
+                cached.unpersist()
         return found
 
     def require_even(self) -> None:
@@ -346,9 +348,9 @@ class DeltaSinks:
                 hint="start again: the missing rows are written first",
             )
 
-    def _look(self, table: Table) -> delta.TableView | None:
+    def _view(self, table: Table) -> delta.TableView | None:
         try:
-            return delta.look(self._spark, table, self.app(table))
+            return delta.view_table(self._spark, table, self.app(table))
         except EosError as error:
             raise about(self._planned.names.pipeline, error) from error
 
@@ -357,7 +359,9 @@ class DeltaSinks:
         return self._planned.names.pipeline
 
 
-def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> DeltaSinks | None:
+def open_delta_sinks(
+    planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan
+) -> DeltaSinks | None:
     """Return the Delta tables of a run, or None if the pipeline has none."""
     if not planned.tables:
         return None

@@ -18,7 +18,7 @@ from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.plan.delta_sink import Table
 from eos.seal import crossed, of_this_process
 from eos.spark.failure import Failure
-from eos.transform.sql import words_of
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ class TableView:
     version: int = -1
 
 
-def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
+def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
     """Return the state of a table, or None if there is no table.
 
     Raise PromiseBrokenError if the table is configured to forget application versions.
@@ -117,15 +117,15 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
             if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
                 raise _failed(table, "could not be written", error) from error
             time.sleep(_PAUSE_S * number)  # the other writer's commit has no event to wait for
-    seen = look(rows.sparkSession, table, app)
-    if seen is None:
+    view = view_table(rows.sparkSession, table, app)
+    if view is None:
         raise UnavailableError(
             "table_removed",
             f"the table {table.name} ({table.path}) is missing after a write",
             hint="did another program delete it? Restore it and start again, or run `eos recover "
             f"PIPELINE --accept-table {table.name}`",
         )
-    return seen
+    return view
 
 
 def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
@@ -170,12 +170,12 @@ def _failed(table: Table, problem: str, error: Exception) -> EosError:
     found = crossed(failure.text)
     if found is not None:
         return found
-    where = f"the table {table.name} ({table.path}) {problem}"
+    name = f"the table {table.name} ({table.path}) {problem}"
     at = of_this_process().raised(TWICE, failure.raised)
     if at is not None:
         return PromiseBrokenError(
             "table_refuses",
-            f"{where}: several rows that were made of one record ({at}) have the same keys",
+            f"{name}: several rows that were made of one record ({at}) have the same keys",
             hint="the last one of them can't be determined: choose `keys` that differ, or keep one "
             "row in a step; then start again",
             table=table.name,
@@ -183,14 +183,14 @@ def _failed(table: Table, problem: str, error: Exception) -> EosError:
     if failure.condition(*_FINAL):
         return PromiseBrokenError(
             "table_refuses",
-            f"{where}: {_cause(failure, error)}",
+            f"{name}: {_cause(failure, error)}",
             hint="the topics have this micro-batch, and the next start writes it to the table: "
             "change the table or the steps, then start again",
             table=table.name,
         )
     return UnavailableError(
         "table_unavailable",
-        f"{where}: {_cause(failure, error)}",
+        f"{name}: {_cause(failure, error)}",
         hint="start again: the rows that the topics have and the table lacks are written first",
     )
 
@@ -206,7 +206,7 @@ def _cause(failure: Failure, error: Exception) -> str:
     if found is None and failure.links:
         first = failure.links[0]
         return f"{first.kind}: {first.line}"[:500]
-    return (found.line if found else words_of(error))[:500]
+    return (found.line if found else message_of(error))[:500]
 
 
 def _quoted(name: str) -> str:

@@ -12,7 +12,9 @@ from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
 
-def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int) -> None:
+def require_complete(
+    pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int
+) -> None:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
 
     Reads the table's commits since the version in the ledger. Only a version that passed this check
@@ -22,8 +24,8 @@ def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState,
         raise _older(pipeline, table, known.version, now)
     history = log.history()
     try:
-        kept = history.kept_version(known.at, now) if known.version is None else known.version
-        lost = history.lost(kept, now)
+        base = history.kept_version(known.at, now) if known.version is None else known.version
+        lost = history.lost(base, now)
     except MissingCommitError as missing:
         raise _missing(pipeline, table, missing.version, known, now) from missing
     if lost is not None:
@@ -31,29 +33,29 @@ def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState,
 
 
 def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     target = "an older version" if lost.target is None else f"version {lost.target}"
     return PromiseBrokenError(
         "table_behind",
-        f"{where} was restored to {target} by the RESTORE in its version {lost.restore}: rows that "
+        f"{name} was restored to {target} by the RESTORE in its version {lost.restore}: rows that "
         "the pipeline wrote are missing",
         hint=f"no RESTORE brings all of them back, since the pipeline wrote to it later: {accept}"
-        if lost.whole is None
+        if lost.complete is None
         else f"to bring them back, run RESTORE TABLE delta.`{table.path}` TO VERSION AS OF "
-        f"{lost.whole}; or {accept}",
+        f"{lost.complete}; or {accept}",
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
     )
 
 
-def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenError:
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+def _older(pipeline: str, table: Table, base: int, now: int) -> PromiseBrokenError:
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{where} is at Delta's version {now}, but it was at {kept} before",
+        f"{name} is at Delta's version {now}, but it was at {base} before",
         hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,
@@ -64,13 +66,13 @@ def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenErr
 def _missing(
     pipeline: str, table: Table, version: int, known: TableState, now: int
 ) -> PromiseBrokenError:
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
-    kept = f"from version {known.version}" if known.version is not None else "back"
-    span = f"{kept} to {now}" if known.version is not None else f"{kept} from version {now}"
+    base = f"from version {known.version}" if known.version is not None else "back"
+    span = f"{base} to {now}" if known.version is not None else f"{base} from version {now}"
     return PromiseBrokenError(
         "table_history",
-        f"{where}: its history can't be read {span}, since the commit of version {version} is "
+        f"{name}: its history can't be read {span}, since the commit of version {version} is "
         "missing or damaged in its log: a RESTORE may have removed rows",
         hint="did the log's retention (delta.logRetentionDuration) delete it? Compare the table "
         f"with the topics; if it lacks nothing, {accept}",
@@ -80,13 +82,13 @@ def _missing(
     )
 
 
-def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
+def table_behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
     """Return the error for a table that has an older record than the ledger records for it."""
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{where} has the ledger's record {version}, but it had {known} before",
+        f"{name} has the ledger's record {version}, but it had {known} before",
         hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,
@@ -101,10 +103,10 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     Every older instance is fenced by now, so none of them wrote it meanwhile. Either the ledger was
     restored from an older copy, or the table is from a copy of this pipeline.
     """
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     return PromiseBrokenError(
         "table_ahead",
-        f"{where} has the ledger's record {version}, but the ledger ends at {offset}",
+        f"{name} has the ledger's record {version}, but the ledger ends at {offset}",
         hint="was the ledger restored from an older copy, or is the table from a copy of this "
         f"pipeline? Run `eos recover {pipeline}` to see the ledger's records",
         pipeline=pipeline,
@@ -116,15 +118,15 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
 
 def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
     """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     before, at = known.id, known.at
     return PromiseBrokenError(
         "table_replaced",
-        f"{where} was recreated (its id changed from {before} to {now}): it had all rows up to the "
+        f"{name} was recreated (its id changed from {before} to {now}): it had all rows up to the "
         f"ledger's record {at}"
         if now
-        else f"{where} does not exist: it had all rows up to the ledger's record {at}",
+        else f"{name} does not exist: it had all rows up to the ledger's record {at}",
         hint=f"restore it, or {accept}",
         pipeline=pipeline,
         table=table.name,
@@ -134,10 +136,10 @@ def replaced(pipeline: str, table: Table, known: TableState, now: str | None) ->
 def fenced(pipeline: str, table: Table, version: int, offset: int) -> FencedError:
     """Return the error for a table with another record than this instance wrote. Only a newer
     instance of the pipeline writes under the same application id."""
-    where = f"{pipeline}: the table {table.name} ({table.path})"
+    name = f"{pipeline}: the table {table.name} ({table.path})"
     return FencedError(
         "table_fenced",
-        f"{where} has the ledger's record {version}, but this instance is at {offset}: a newer "
+        f"{name} has the ledger's record {version}, but this instance is at {offset}: a newer "
         "instance owns the pipeline",
         hint="do not restart this instance",
         pipeline=pipeline,

@@ -29,7 +29,7 @@ class Turn:
 
     next: int
 
-    def take(self, many: int) -> int:
+    def reserve(self, many: int) -> int:
         """Reserve the next `many` turns, and return the number of the first."""
         first = self.next
         self.next += many
@@ -47,7 +47,7 @@ def by_key(keys: Blobs, count: int) -> Ints:
 
 def in_turn(rows: int, count: int, turn: Turn) -> Ints:
     """Return the partitions of records that are assigned round-robin."""
-    turns: Ints = turn.take(rows) + np.arange(rows)
+    turns: Ints = turn.reserve(rows) + np.arange(rows)
     return turns % count
 
 
@@ -65,7 +65,7 @@ def in_runs(byte_counts: Ints, count: int, bytes_max: int, turn: Turn) -> Ints:
     # A record larger than a run skips run numbers. They are renumbered, so that no partition is
     # skipped.
     run = np.cumsum(np.diff(run, prepend=run[0]) > 0)
-    return (turn.take(int(run[-1]) + 1) + run) % count
+    return (turn.reserve(int(run[-1]) + 1) + run) % count
 
 
 def partitions(

@@ -22,8 +22,8 @@ def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
     """Return the rows that the sink writes, in their order."""
     if sink.where_column is None:
         return rows
-    where = _column(rows, sink.where_column)
-    return rows if pc.all(where).as_py() else rows.filter(where).combine_chunks()
+    condition = _column(rows, sink.where_column)
+    return rows if pc.all(condition).as_py() else rows.filter(condition).combine_chunks()
 
 
 def read(sink: SinkSpec, rows: pa.Table) -> Columns:
@@ -61,14 +61,14 @@ def targets_of(
     chosen = np.zeros(len(columns), np.int64)
     firsts = np.zeros(len(columns), np.int64)
     counts = np.zeros(len(columns), np.int64)
-    for topic, where in _by_topic(sink, rows, targets, refusal):
+    for topic, rows_of_topic in _by_topic(sink, rows, targets, refusal):
         count = targets.count(topic)
         turn = turns.setdefault(topic, Turn(first_turn % count))
-        at: Any = slice(None) if where is None else where
+        at: Any = slice(None) if rows_of_topic is None else rows_of_topic
         some = (
             keys
-            if where is None
-            else blobs(columns.key.take(array_of(where, pa.int64())), sink.key_column)
+            if rows_of_topic is None
+            else blobs(columns.key.take(array_of(rows_of_topic, pa.int64())), sink.key_column)
         )
         limit = min(bytes_max, targets.record_batch_bytes_max[targets.first(topic)])
         chosen[at] = partitions(some, byte_counts[at], count, limit, sink.partitioner, turn)
@@ -93,27 +93,27 @@ def _by_topic(
     groups = []
     known = frozenset(sink.topics or targets.topics)
     for code, name in enumerate(encoded.dictionary.to_pylist()):
-        where = np.flatnonzero(codes == code)
+        rows_of_topic = np.flatnonzero(codes == code)
         if name not in known:
-            refusal.unknown_topic(int(where[0]), name, sink.topic_column)
-        groups.append(_TopicRows(name, where))
+            refusal.unknown_topic(int(rows_of_topic[0]), name, sink.topic_column)
+        groups.append(_TopicRows(name, rows_of_topic))
     return groups
 
 
-def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> None:
-    if not pa.types.is_integer(wanted.type) and not pa.types.is_null(wanted.type):
+def _put_explicit(explicit: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> None:
+    if not pa.types.is_integer(explicit.type) and not pa.types.is_null(explicit.type):
         raise UsageError(
             "partition_column_type_invalid",
-            f"the partition column has the type {wanted.type}; expected an integer type",
+            f"the partition column has the type {explicit.type}; expected an integer type",
             hint="cast it in the last transform; a null means that the partitioner chooses",
         )
-    given = values_of(wanted.is_valid())
-    numbers = values_of(wanted.cast(pa.int64()))
-    wrong = given & ((numbers < 0) | (numbers >= counts))
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    is_given = values_of(explicit.is_valid())
+    numbers = values_of(explicit.cast(pa.int64()))
+    invalid = is_given & ((numbers < 0) | (numbers >= counts))
+    if invalid.any():
+        row = int(np.argmax(invalid))
         refusal.unknown_partition(row, int(numbers[row]), int(counts[row]))
-    np.copyto(chosen, numbers, where=given)
+    np.copyto(chosen, numbers, where=is_given)
 
 
 def _milliseconds(rows: pa.Table, name: str) -> Any:

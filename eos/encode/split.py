@@ -32,14 +32,14 @@ def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[BatchS
     while done < len(ends):  # it ends: each span has at least one row
         before = int(ends[done - 1]) if done else 0
         if most[-1] - before - _VARINTS_MOST * done <= room:
-            taken = len(ends)
+            length = len(ends)
         else:
             limit = before + _VARINTS_LEAST * done + room
             candidates = int(np.searchsorted(least, limit, side="right"))
-            taken = done + _fitting(rows, start + done, start + candidates, room)
-        taken = max(taken, done + 1)
-        yield BatchSpan(start + done, start + taken, bytes_max)
-        done = taken
+            length = done + _fitting(rows, start + done, start + candidates, room)
+        length = max(length, done + 1)
+        yield BatchSpan(start + done, start + length, bytes_max)
+        done = length
 
 
 def _fitting(rows: Layout, start: int, end: int, room: int) -> int:

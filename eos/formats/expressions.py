@@ -59,21 +59,21 @@ class Format:
 def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
     """Return the rows with their parsed keys and values added."""
     of_spark = [parsed(name, each) for name, each in formats.items() if each.is_sparks]
-    made = frame.selectExpr("*", *of_spark)
+    result = frame.selectExpr("*", *of_spark)
     for name, each in formats.items():
         if each.message is not None:
             from eos.protobuf.spark_functions import record
 
-            made = made.withColumn(PARSED[name], record(each.message, name))
-    return made
+            result = result.withColumn(PARSED[name], record(each.message, name))
+    return result
 
 
 def parsed(name: str, each: Format) -> str:
     if each.subject:
-        made = chosen(
+        result = chosen(
             name, each.written_by, lambda at, written: _from_avro(at, written, each.schema)
         )
-        return f"{made} AS {PARSED[name]}"
+        return f"{result} AS {PARSED[name]}"
     if each.kind == "avro":
         return f"{_from_avro(name, each.schema, each.schema)} AS {PARSED[name]}"
     # A time without a zone is UTC on every machine. FAILFAST would not show which record was
@@ -83,12 +83,12 @@ def parsed(name: str, each: Format) -> str:
     return f"from_json(CAST({name} AS STRING), {schema}, {options}) AS {PARSED[name]}"
 
 
-def _from_avro(name: str, written: str, wanted: str) -> str:
+def _from_avro(name: str, written: str, reader: str) -> str:
     # A malformed record becomes a record of nulls, which may also be a valid record. So the
     # reader's schema gets another field that no record has; its default shows that the record was
     # read. The schema is quoted as a literal: Spark wants constants, and a schema may contain any
     # character.
-    record = json.loads(wanted)
+    record = json.loads(reader)
     record["fields"].append({"name": _IS_READ, "type": "boolean", "default": True})
     options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(json.dumps(record))})"
     return f"from_avro({name}, {literal(written)}, {options})"
@@ -132,7 +132,7 @@ def _wrong_id(name: str, each: Format) -> list[tuple[str, str]]:
     ]
 
 
-def kept(name: str, each: Format | None) -> str:
+def cast(name: str, each: Format | None) -> str:
     is_text = each is not None and each.kind == "string"
     return f"CAST({name} AS STRING) AS {name}" if is_text else name
 
@@ -141,8 +141,8 @@ def columns_of(name: str, each: Format) -> list[str]:
     record = PARSED[name]
     found = [f"{record}.{quoted(column)} AS {quoted(column)}" for column in each.columns]
     if each.column:
-        whole = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"
-        return [f"{whole} AS {quoted(each.column)}"]
+        value = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"
+        return [f"{value} AS {quoted(each.column)}"]
     return found
 
 

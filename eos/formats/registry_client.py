@@ -18,7 +18,7 @@ from urllib.parse import quote
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.formats.registry_connection import Connection
-from eos.formats.registry_references import RegisteredSchema, Version, standing_alone
+from eos.formats.registry_references import RegisteredSchema, Version, without_references
 from eos.secret import reveal
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Client:
     _connection: Connection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        made = Connection(self.registry.url, self.registry.ca)
-        object.__setattr__(self, "_connection", made)
+        connection = Connection(self.registry.url, self.registry.ca)
+        object.__setattr__(self, "_connection", connection)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
         """Return the Avro schema of an id; None if it is missing or unusable.
@@ -53,7 +53,7 @@ class Client:
         Any producer may register an unusable schema, so that is no reason to stop. Raise if the
         registry does not answer or refuses.
         """
-        found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
+        found = self._request("GET", f"/schemas/ids/{schema_id}", deadline)
         try:
             return None if found is None else self._alone(found, {}, deadline)
         except _UnusableError:
@@ -65,17 +65,17 @@ class Client:
         Older versions that can't be used are skipped.
         """
         path = f"{_path(subject)}/versions"
-        numbers = self._ask("GET", path, deadline)
+        numbers = self._request("GET", path, deadline)
         if not numbers:
             self._no_subject(subject)
         if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
-            raise self._odd(path)
+            raise self._invalid(path)
         found: dict[int, str] = {}
         referred: _Known = {}
-        wanted = sorted(set(numbers))[-_VERSIONS_MAX:]
-        for number in wanted:
+        latest = sorted(set(numbers))[-_VERSIONS_MAX:]
+        for number in latest:
             at = Version(subject, number)
-            version = self._ask("GET", _path(*at), deadline)
+            version = self._request("GET", _path(*at), deadline)
             if version is None:  # deleted meanwhile
                 continue
             schema_id = self._id(version, _path(*at))
@@ -83,14 +83,14 @@ class Client:
             try:
                 found[schema_id] = self._alone(version, referred, deadline)
             except _UnusableError as error:
-                if number == wanted[-1]:
+                if number == latest[-1]:
                     raise self._unusable(str(at), error) from error
         return found or self._no_subject(subject)
 
     def latest(self, subject: str, deadline: Deadline) -> tuple[int, str]:
         """Return the id and the schema of the subject's newest version."""
         path = f"{_path(subject)}/versions/latest"
-        version = self._ask("GET", path, deadline)
+        version = self._request("GET", path, deadline)
         if version is None:
             self._no_subject(subject)
         try:
@@ -101,7 +101,7 @@ class Client:
     def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
         """Return a schema's id under a subject. With `registers`, register it if it is new."""
         path, body = _path(subject), {"schema": schema}
-        found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
+        found = self._request("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
             url = self.registry.url
             raise UsageError(
@@ -118,14 +118,14 @@ class Client:
         `known` caches versions that were requested before.
         """
 
-        def ask(at: Version) -> RegisteredSchema | None:
+        def fetch(at: Version) -> RegisteredSchema | None:
             if at not in known:
-                version = self._ask("GET", _path(*at), deadline)
+                version = self._request("GET", _path(*at), deadline)
                 known[at] = None if version is None else self._avro(version, str(at))
             return known[at]
 
         try:
-            return standing_alone(self._avro(found, ""), ask)
+            return without_references(self._avro(found, ""), fetch)
         except _UnusableError:
             raise
         except ValueError as error:
@@ -133,28 +133,28 @@ class Client:
 
     def _avro(self, found: Any, what: str) -> RegisteredSchema:
         if not isinstance(found, dict):
-            raise self._odd(what or "a schema")
+            raise self._invalid(what or "a schema")
         kind = found.get("schemaType") or "AVRO"
         if kind != "AVRO":
             raise _UnusableError(f"{what} is of type {str(kind)[:100]}; expected AVRO".lstrip())
         schema, references = found.get("schema"), found.get("references") or ()
         if not isinstance(schema, str) or not isinstance(references, list | tuple):
-            raise self._odd(what or "a schema")
-        named = []
+            raise self._invalid(what or "a schema")
+        targets = []
         for each in references:
             subject, version = (
                 (each.get("subject"), each.get("version")) if isinstance(each, dict) else (0, 0)
             )
             if not isinstance(subject, str) or not _is_number(version):
                 raise _UnusableError(f"{what} has a reference without subject and version".lstrip())
-            named.append(Version(subject, version))
-        return RegisteredSchema(schema, tuple(named))
+            targets.append(Version(subject, version))
+        return RegisteredSchema(schema, tuple(targets))
 
     def require_there(self, deadline: Deadline) -> None:
         """Raise unless the registry answers and accepts the login."""
-        self._ask("GET", "/config", deadline)
+        self._request("GET", "/config", deadline)
 
-    def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
+    def _request(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
         """Return the answer; None if the registry reports that the object does not exist."""
         patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
         reason = "earlier requests used up the time"
@@ -197,21 +197,21 @@ class Client:
     def _id(self, found: Any, path: str) -> int:
         number = found.get("id") if isinstance(found, dict) else None
         if not _is_number(number):
-            raise self._odd(path)
+            raise self._invalid(path)
         return number
 
-    def _odd(self, what: str) -> UsageError:
+    def _invalid(self, subject: str) -> UsageError:
         url = self.registry.url
         return UsageError(
             "registry_response_invalid",
-            f"the schema registry {url} returned unexpected JSON for {what}",
+            f"the schema registry {url} returned unexpected JSON for {subject}",
             hint=_API,
         )
 
-    def _unusable(self, what: str, error: _UnusableError) -> UsageError:
+    def _unusable(self, subject: str, error: _UnusableError) -> UsageError:
         return UsageError(
             "registry_schema_unusable",
-            f"{what} in the schema registry can't be used: {error}",
+            f"{subject} in the schema registry can't be used: {error}",
             hint="use a subject whose schemas are Avro and whose references exist; for Protobuf, "
             "use a descriptor file (docs/formats.md)",
         )

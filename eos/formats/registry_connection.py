@@ -113,17 +113,17 @@ class Connection:
         host, port = peer.hostname or "", peer.port or _PORTS.get(peer.scheme, 80)
         limit_s = max(1, deadline.at_most_ms(WAIT_MS_MAX)) / 1000
         if url.scheme == "https":
-            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 host, port, timeout=limit_s, context=self._context()
             )
             if proxy is not None:
-                made.set_tunnel(url.hostname or "", url.port or 443, _proxy_login(proxy))
+                connection.set_tunnel(url.hostname or "", url.port or 443, _proxy_login(proxy))
         else:
-            made = http.client.HTTPConnection(host, port, timeout=limit_s)
-        self._open = made
-        made.connect()
-        made.sock = _BoundedSocket(made.sock)
-        return made
+            connection = http.client.HTTPConnection(host, port, timeout=limit_s)
+        self._open = connection
+        connection.connect()
+        connection.sock = _BoundedSocket(connection.sock)
+        return connection
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -38,7 +38,7 @@ class RegisteredSchema(NamedTuple):
 Ask = Callable[[Version], RegisteredSchema | None]  # None: it does not exist
 
 
-def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
+def without_references(registered: RegisteredSchema, fetch: Ask) -> str:
     """Return an equal schema without references; raise ValueError if references are invalid.
 
     A name without a definition is kept: the parser of the schema reports it.
@@ -46,7 +46,7 @@ def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
     if not registered.references:
         return registered.schema
     referred: dict[Version, str] = {}
-    _follow(registered.references, (), referred, ask)
+    _follow(registered.references, (), referred, fetch)
     types: dict[str, _Type] = {}
     try:
         for text in referred.values():
@@ -57,16 +57,19 @@ def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
 
 
 def _follow(
-    named: Iterable[Version], above: tuple[Version, ...], referred: dict[Version, str], ask: Ask
+    references: Iterable[Version],
+    above: tuple[Version, ...],
+    referred: dict[Version, str],
+    fetch: Ask,
 ) -> None:
     """Add all referenced schemas to `referred`, each once.
 
     `above` is the path of references that leads here.
     """
-    for each in named:
+    for each in references:
         if each in above:
-            way = " -> ".join(map(str, (*above[above.index(each) :], each)))
-            raise ValueError(f"it has a cycle of references: {way}")
+            chain = " -> ".join(map(str, (*above[above.index(each) :], each)))
+            raise ValueError(f"it has a cycle of references: {chain}")
         if each in referred:
             continue
         if len(above) == DEPTH_MAX or len(referred) == REFERRED_MAX:
@@ -74,11 +77,11 @@ def _follow(
                 f"it refers to more than {REFERRED_MAX} schemas, or its references are nested more "
                 f"than {DEPTH_MAX} deep"
             )
-        found = ask(each)
+        found = fetch(each)
         if found is None:
             raise ValueError(f"it refers to {each}, which does not exist")
         referred[each] = found.schema
-        _follow(found.references, (*above, each), referred, ask)
+        _follow(found.references, (*above, each), referred, fetch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +92,18 @@ class _Type:
     around: str
 
 
-def _collect(node: Any, around: str, types: dict[str, _Type]) -> None:
+def _collect(node: Any, namespace: str, types: dict[str, _Type]) -> None:
     """Add all named types that a schema defines, nested ones too, to `types`."""
     if isinstance(node, list):
         for each in node:
-            _collect(each, around, types)
+            _collect(each, namespace, types)
     elif isinstance(node, dict):
         if node.get("type") in _NAMED and isinstance(node.get("name"), str):
-            full = _full_name(node, around)
-            types.setdefault(full, _Type(node, around))
-            around = _namespace(full)
+            full = _full_name(node, namespace)
+            types.setdefault(full, _Type(node, namespace))
+            namespace = _namespace(full)
         for inner in _inner(node):
-            _collect(inner, around, types)
+            _collect(inner, namespace, types)
 
 
 def _inner(node: dict[str, Any]) -> list[Any]:
@@ -110,9 +113,9 @@ def _inner(node: dict[str, Any]) -> list[Any]:
     return [*types, *(node[key] for key in ("type", "items", "values") if key in node)]
 
 
-def _full_name(node: dict[str, Any], around: str) -> str:
+def _full_name(node: dict[str, Any], namespace: str) -> str:
     name = str(node["name"])
-    space = node.get("namespace", around)
+    space = node.get("namespace", namespace)
     return f"{space}.{name}" if space and "." not in name else name
 
 
@@ -125,25 +128,25 @@ class _Expansion:
     types: dict[str, _Type]
     defined: set[str] = field(default_factory=set)
 
-    def of(self, node: Any, around: str) -> Any:
+    def of(self, node: Any, namespace: str) -> Any:
         if isinstance(node, str):
-            return self._named(node, around)
+            return self._named(node, namespace)
         if isinstance(node, list):
-            return [self.of(each, around) for each in node]
+            return [self.of(each, namespace) for each in node]
         if not isinstance(node, dict):
             return node
         if node.get("type") in _NAMED and isinstance(node.get("name"), str):
-            return self._definition(node, around)
+            return self._definition(node, namespace)
         found = dict(node)
         for key in ("type", "items", "values"):
             if key in node:
-                found[key] = self.of(node[key], around)
+                found[key] = self.of(node[key], namespace)
         return found
 
-    def _named(self, name: str, around: str) -> Any:
+    def _named(self, name: str, namespace: str) -> Any:
         if name in _PRIMITIVE:
             return name
-        within = f"{around}.{name}" if around and "." not in name else name
+        within = f"{namespace}.{name}" if namespace and "." not in name else name
         for full in (within, name):  # the order in which Avro's parser searches
             if full in self.defined:
                 return full
@@ -151,8 +154,8 @@ class _Expansion:
                 return self._definition(self.types[full].node, self.types[full].around)
         return name
 
-    def _definition(self, node: dict[str, Any], around: str) -> Any:
-        full = _full_name(node, around)
+    def _definition(self, node: dict[str, Any], namespace: str) -> Any:
+        full = _full_name(node, namespace)
         if full in self.defined:
             return full
         self.defined.add(full)  # before its fields, which may use its type

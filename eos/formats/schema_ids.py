@@ -41,13 +41,13 @@ class Writers:
         """
         found = []
         deadline = Deadline.after_ms(LEARN_MS_MAX)
-        asked = 0
+        requests = 0
         for each in ids:
             if each in self.known or each in self._misses:
                 continue
-            if asked and asked % _PACE_IDS == 0:
+            if requests and requests % _PACE_IDS == 0:
                 deadline = Deadline.after_ms(LEARN_MS_MAX)
-            asked += 1
+            requests += 1
             schema = self.ask(each, deadline)
             if schema is None:
                 self._misses[each] = None

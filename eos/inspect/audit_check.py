@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from eos.audit.updater import location_of
-from eos.inspect.check import Check, asked, note, ok
+from eos.inspect.check import Check, checked, note, ok
 
 if TYPE_CHECKING:
     from eos.config.model import ProfileFile
 
 
 def audit(profile: ProfileFile) -> Iterator[Check]:
-    yield from asked("audit", lambda: _audit(profile))
+    yield from checked("audit", lambda: _audit(profile))
 
 
 def _audit(profile: ProfileFile) -> Check:

@@ -132,15 +132,15 @@ def _foreign_and_hanging(
         if each.owner == cluster.transactional_id:
             continue
         tp, producer = each.partition, each.producer
-        where = (
+        place = (
             f"{tp} from offset {producer.transaction_start_offset} on: "
             f"producer id {producer.identity.producer_id}, epoch {producer.identity.epoch}"
         )
         if each.owner:
-            message = f"a transaction of {each.owner!r} is open on {where}"
+            message = f"a transaction of {each.owner!r} is open on {place}"
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
         else:
-            message = f"a transaction that no coordinator will end hangs on {where}"
+            message = f"a transaction that no coordinator will end hangs on {place}"
             message += " (`kafka-transactions.sh abort` ends it)"
             yield Finding("hanging", message, witness=witness)
     known = {each.identity.producer_id for each in committed}

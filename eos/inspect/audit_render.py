@@ -47,11 +47,11 @@ def lines(audited: AuditResult) -> Iterator[str]:
         if sums.restarts:
             last = sums.restarts[-1]
             yield (
-                f"restarts    {len(sums.restarts):,}, the last: {who(last)} from "
+                f"restarts    {len(sums.restarts):,}, the last: {owner_text(last)} from "
                 f"{utc(last.ended_at)} on"
             )
         for each in sums.takeovers[-_SHOWN:]:
-            yield f"taken over  by {who(each)} from {utc(each.ended_at)} on, {what(each)}"
+            yield f"taken over  by {owner_text(each)} from {utc(each.ended_at)} on, {kind_of(each)}"
         for each in sums.fenced[-_SHOWN:]:
             yield f"fenced      {each.identity}, {utc(each.ended_at)}: {each.reason}"
     if audited.live is not None:
@@ -113,7 +113,7 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         (
             str(each.ledger_offset),
             utc(each.ended_at),
-            what(each),
+            kind_of(each),
             each.outcome,
             str(each.identity),
             f"{each.offsets_in:,}",
@@ -194,7 +194,7 @@ def _json(each: Transaction) -> dict[str, Any]:
     }
 
 
-def what(each: Transaction) -> str:
+def kind_of(each: Transaction) -> str:
     if not each.is_attempt:
         return each.kind
     if each.batch_id is None:
@@ -203,6 +203,6 @@ def what(each: Transaction) -> str:
     return f"micro-batch {each.batch_id}{again}"
 
 
-def who(each: Transaction) -> str:
+def owner_text(each: Transaction) -> str:
     deployment, host, process = each.writer
     return f"process {process} on {host} ({deployment})"

@@ -18,33 +18,33 @@ class Check:
     A note may be intended. A finding will stop a run, or may break a guarantee.
     """
 
-    what: str
+    subject: str
     level: Level
     message: str
     remedy: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "what": self.what,
+            "what": self.subject,
             "level": self.level,
             "says": self.message,
             "remedy": self.remedy or None,
         }
 
 
-def ok(what: str, message: str) -> Check:
-    return Check(what, "ok", message)
+def ok(subject: str, message: str) -> Check:
+    return Check(subject, "ok", message)
 
 
-def note(what: str, message: str, remedy: str = "") -> Check:
-    return Check(what, "note", message, remedy)
+def note(subject: str, message: str, remedy: str = "") -> Check:
+    return Check(subject, "note", message, remedy)
 
 
-def failed(what: str, message: str, remedy: str) -> Check:
-    return Check(what, "finding", message, remedy)
+def failed(subject: str, message: str, remedy: str) -> Check:
+    return Check(subject, "finding", message, remedy)
 
 
-def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
+def checked(subject: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
     """Yield the checks of `question`; if it raises, yield the error as a finding.
 
     So one failed check does not hide the others. The error is the one that a run would stop with.
@@ -53,16 +53,18 @@ def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterato
         found = question()
         yield from [found] if isinstance(found, Check) else list(found)
     except EosError as error:
-        yield failed(what, error.message, error.hint or "`eos lint FILE` shows the problem's place")
+        yield failed(
+            subject, error.message, error.hint or "`eos lint FILE` shows the problem's place"
+        )
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        message = f"{where}{error.strerror or error}"
-        yield failed(what, message, "give this user the right to read and write there")
+        place = f"{error.filename}: " if error.filename else ""
+        message = f"{place}{error.strerror or error}"
+        yield failed(subject, message, "give this user the right to read and write there")
 
 
 def lines(checks: Iterable[Check]) -> Iterator[str]:
     marks = {"ok": "ok", "note": "note", "finding": "FINDING"}
     for each in checks:
-        yield f"{marks[each.level]:<8} {each.what:<12} {each.message}"
+        yield f"{marks[each.level]:<8} {each.subject:<12} {each.message}"
         if each.remedy:
             yield f"{'':<8} {'':<12} -> {each.remedy}"

@@ -7,30 +7,30 @@ from contextlib import suppress
 
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.inspect.check import Check, asked, failed, note, ok
+from eos.inspect.check import Check, checked, failed, note, ok
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
 
 _TIMEOUT_MS = 20_000
 
 
-def soon() -> Deadline:
+def short_deadline() -> Deadline:
     return Deadline.after_ms(_TIMEOUT_MS)
 
 
-def cluster(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
+def cluster(client: KafkaClient, planned: Plan | None) -> Iterator[Check]:
     """Yield the checks of the cluster; if it does not answer the first one, skip the others."""
-    first = list(asked("features", lambda: _features(wire)))
+    first = list(checked("features", lambda: _features(client)))
     yield from first
     if any(each.level == "finding" for each in first):
         return
-    yield from asked("brokers", lambda: _brokers(wire))
-    yield from asked("settings", lambda: _settings(wire, planned))
+    yield from checked("brokers", lambda: _brokers(client))
+    yield from checked("settings", lambda: _settings(client, planned))
 
 
-def _features(wire: KafkaClient) -> Check:
-    profile = wire.agree_on_profile(soon())
-    version = wire.transaction_version(soon())
+def _features(client: KafkaClient) -> Check:
+    profile = client.agree_on_profile(short_deadline())
+    version = client.transaction_version(short_deadline())
     result = f"transaction.version {version}: the protocol is {profile.name}"
     if version < 2:
         remedy = "once all brokers are 4.0 or later: kafka-features.sh upgrade"
@@ -38,17 +38,17 @@ def _features(wire: KafkaClient) -> Check:
     return ok("features", result)
 
 
-def _brokers(wire: KafkaClient) -> Check:
-    brokers = wire.shape((), soon()).brokers
+def _brokers(client: KafkaClient) -> Check:
+    brokers = client.shape((), short_deadline()).brokers
     if len(brokers) < 3:
         risk = f"{len(brokers)}: if one broker fails, records may be lost or can't be written"
         return note("brokers", risk, "run three brokers if records must not be lost")
     return ok("brokers", f"{len(brokers)}")
 
 
-def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
+def _settings(client: KafkaClient, planned: Plan | None) -> Iterator[Check]:
     def setting(name: str) -> str:
-        return wire.broker_config(name, soon())
+        return client.broker_config(name, short_deadline())
 
     try:
         longest = int(setting("transaction.max.timeout.ms"))
@@ -64,33 +64,33 @@ def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
             "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
             "unclean.leader.election.enable=false",
         )
-    brokers = len(wire.shape((), soon()).brokers)
+    brokers = len(client.shape((), short_deadline()).brokers)
     for topic, name in (
         ("__transaction_state", "transaction.state.log.replication.factor"),
         ("__consumer_offsets", "offsets.topic.replication.factor"),
     ):
         with suppress(EosError):  # some brokers lack this setting
-            yield _internal(wire, topic, int(setting(name)), brokers)
+            yield _internal(client, topic, int(setting(name)), brokers)
 
 
 def _timeout(longest: int, planned: Plan | None) -> Check:
     limit = f"transaction.max.timeout.ms is {longest:,}"
     if planned is None:
         return ok("timeouts", limit)
-    wanted = planned.transaction_timeout_ms
-    if wanted > longest:
+    required = planned.transaction_timeout_ms
+    if required > longest:
         return failed(
             "timeouts",
-            f"the pipeline's transaction timeout is {wanted:,} ms, but {limit}",
+            f"the pipeline's transaction timeout is {required:,} ms, but {limit}",
             f"set `transaction: {{timeout: {longest // 1000} seconds}}` in the pipeline file, or "
             "raise the brokers' setting",
         )
-    return ok("timeouts", f"{wanted:,} ms for a transaction; {limit}")
+    return ok("timeouts", f"{required:,} ms for a transaction; {limit}")
 
 
-def _internal(wire: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
+def _internal(client: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
     """Check the replicas of an internal topic; use the setting if the topic does not exist yet."""
-    replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
+    replicas = client.shape([topic], short_deadline()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:
         risk = f"{topic} has {replicas} of {brokers} possible replicas: one broker's loss loses it"
         return failed("replicas", risk, "give it three with kafka-reassign-partitions.sh")

@@ -43,7 +43,7 @@ class OpenTransaction:
 class ClusterView:
     """What the brokers report of one pipeline at each call. `ledger` is the ledger's topic."""
 
-    wire: KafkaClient
+    client: KafkaClient
     transactional_id: str
     group: str
     ledger: str
@@ -59,7 +59,9 @@ class ClusterView:
         user may not read it.
         """
         with suppress(EosError):
-            return self.wire.transaction_state(self.transactional_id, Deadline.after_ms(timeout_ms))
+            return self.client.transaction_state(
+                self.transactional_id, Deadline.after_ms(timeout_ms)
+            )
         return None
 
     def group_offsets(
@@ -68,7 +70,7 @@ class ClusterView:
         """Return the group's offsets; None while an open transaction hides them."""
         deadline = Deadline.after_ms(timeout_ms)
         try:
-            found = self.wire.committed_offsets(self.group, deadline, list(partitions))
+            found = self.client.committed_offsets(self.group, deadline, list(partitions))
         except UnavailableError as error:
             if not is_hidden(error):
                 raise
@@ -80,29 +82,29 @@ class ClusterView:
 
         Records after an open transaction can't be read yet.
         """
-        there = self._existing(partitions)
-        if not there:
+        existing = self._existing(partitions)
+        if not existing:
             return {}
-        return self.wire.list_offsets(there, "latest", committed=True, deadline=_soon())
+        return self.client.list_offsets(existing, "latest", committed=True, deadline=_soon())
 
     def ledger_last(self) -> int | None:
         """Return the offset of the ledger's last committed record, by any producer."""
         at, deadline = self.ledger_partition, _soon()
-        if self.wire.topics([at.topic], deadline)[at.topic].error:
+        if self.client.topics([at.topic], deadline)[at.topic].error:
             return None
-        end = self.wire.list_offsets([at], "latest", committed=True, deadline=deadline)[at]
-        first = self.wire.list_offsets([at], "earliest", committed=True, deadline=deadline)[at]
+        end = self.client.list_offsets([at], "latest", committed=True, deadline=deadline)[at]
+        first = self.client.list_offsets([at], "earliest", committed=True, deadline=deadline)[at]
         for start in range(end - 1, first - 1, -64):
             low = max(first, start - 63)
-            records = self.wire.read_records(at, low, end, committed=True, deadline=deadline)
+            records = self.client.read_records(at, low, end, committed=True, deadline=deadline)
             if records:
                 return records[-1].offset
         return None
 
     def producers(self, partitions: Iterable[TopicPartition]) -> Producers:
         """Return the transactional producers that the leaders of these partitions know."""
-        there = self._existing(partitions)
-        return self.wire.describe_producers(there, _soon()) if there else {}
+        existing = self._existing(partitions)
+        return self.client.describe_producers(existing, _soon()) if existing else {}
 
     def open_transactions(self, producers: Producers) -> list[OpenTransaction]:
         """Return the open transactions of these producers, with their owners."""
@@ -114,7 +116,7 @@ class ClusterView:
         ]
         if not opened:
             return []
-        listed = {each.producer_id: each for each in self.wire.list_transactions(_soon())}
+        listed = {each.producer_id: each for each in self.client.list_transactions(_soon())}
         found = []
         for tp, producer in opened:
             known = listed.get(producer.identity.producer_id)
@@ -132,7 +134,7 @@ class ClusterView:
         every = list(partitions)
         if not every:
             return []
-        topics = self.wire.topics(sorted({tp.topic for tp in every}), _soon())
+        topics = self.client.topics(sorted({tp.topic for tp in every}), _soon())
         return [
             tp
             for tp in every

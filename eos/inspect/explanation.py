@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from eos.checkpoint.offset_log import CheckpointState
 from eos.errors import EosError, PromiseBrokenError
 from eos.inspect.next_start import Prediction, predict
-from eos.inspect.snapshot import Snapshot, bounds, look, soon
+from eos.inspect.snapshot import Snapshot, bounds, short_deadline, take_snapshot
 from eos.inspect.startup_stops import StartupStop, startup_stops
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
@@ -64,12 +64,12 @@ class Explanation:
     is_moving: bool = False
 
 
-def explain(planned: Plan, wire: KafkaClient) -> Explanation:
+def explain(planned: Plan, client: KafkaClient) -> Explanation:
     """Return the explanation. It changes nothing and is allowed while the pipeline runs."""
-    view = look(planned, wire, skips_foreign=True)
+    view = take_snapshot(planned, client, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
         found = _explained(view)
-        before, view = view, look(planned, wire, skips_foreign=True)
+        before, view = view, take_snapshot(planned, client, skips_foreign=True)
         if _offset(before) == _offset(view):
             return found
     return replace(found, stops=(), warnings=(), agrees=(), is_moving=True)
@@ -81,13 +81,13 @@ def _offset(view: Snapshot) -> int:
 
 def _explained(view: Snapshot) -> Explanation:
     found = predict(view)
-    history = view.ledger.history(HISTORY_MAX, soon()) if view.has_ledger else []
+    history = view.ledger.history(HISTORY_MAX, short_deadline()) if view.has_ledger else []
     checkpoint = _checkpoint(view)
     committed, planned = _ends(checkpoint)
     known = view.position.ends
     every = known.keys() | (found.here or frozenset()) | committed.keys() | planned.keys()
-    ids, there = _topics(view, every)
-    limits = bounds(view.source, there)
+    ids, existing = _topics(view, every)
+    limits = bounds(view.source, existing)
     group = None if found.is_group_hidden else view.group(every)
     runs, process = liveness_of(view.planned, view.last)
     rows = [
@@ -159,13 +159,13 @@ def _topics(
     """Return each topic's id in the ledger and now, and the partitions that exist."""
     known = view.position.topic_ids
     names = sorted({tp.topic for tp in every} | known.keys())
-    now = view.wire.topics(names, soon()) if names else {}
+    now = view.client.topics(names, short_deadline()) if names else {}
     ids = {
         name: (known.get(name), now[name].topic_id if now[name].error == 0 else None)
         for name in names
     }
-    there = [tp for tp in every if ids[tp.topic][1] and tp.partition < now[tp.topic].partitions]
-    return ids, there
+    existing = [tp for tp in every if ids[tp.topic][1] and tp.partition < now[tp.topic].partitions]
+    return ids, existing
 
 
 def _agrees(found: Prediction, group: Ends | None) -> list[str]:
@@ -203,21 +203,21 @@ def _next(found: Prediction) -> str:
         return f"begins at `start:`, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
     if up is None or decision is None:
-        why = (
+        reason = (
             "because an operator or another deployment wrote the ledger's last record"
             if found.position and found.position.is_reset
             else "because there is none"
             if found.view.newest() is None
             else "because the existing one is older than the ledger"
         )
-        return f"resumes at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
-    does = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"
+        return f"resumes at the ledger's ends, with the fresh checkpoint {found.chosen}, {reason}"
+    action = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"
     is_further = decision.starts != up.step.starts
     if decision.is_done and (up.is_planned or is_further):
-        does = f"skips micro-batch {up.step.batch_id}, which is committed"
+        action = f"skips micro-batch {up.step.batch_id}, which is committed"
     elif is_further:
-        does += ", from the ledger's ends on: a part of it is committed"
-    return f"resumes with checkpoint {found.chosen}: {does}"
+        action += ", from the ledger's ends on: a part of it is committed"
+    return f"resumes with checkpoint {found.chosen}: {action}"
 
 
 def _next_with_remote_checkpoint(found: Prediction) -> str:
@@ -230,10 +230,10 @@ def _next_with_remote_checkpoint(found: Prediction) -> str:
     if last is None:
         return f"begins at `start:`, with a fresh checkpoint in {root}"
     if found.position and found.position.is_reset:
-        why = "because an operator or another deployment wrote the ledger's last record"
+        reason = "because an operator or another deployment wrote the ledger's last record"
     elif is_at_rest(planned, last):
-        named = f"{root}/{last.position.checkpoint}"
-        return f"resumes with checkpoint {named}, which only a running Spark can read"
+        label = f"{root}/{last.position.checkpoint}"
+        return f"resumes with checkpoint {label}, which only a running Spark can read"
     else:
-        why = "because an earlier instance may still write to the previous one"
-    return f"resumes at the ledger's ends, with a fresh checkpoint in {root}, {why}"
+        reason = "because an earlier instance may still write to the previous one"
+    return f"resumes at the ledger's ends, with a fresh checkpoint in {root}, {reason}"

@@ -24,8 +24,8 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
     yield f"ledger      {names.ledger}: {_last_record(found)}"
     if found.runs is Liveness.YES:
-        named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
-        yield f"            the pipeline runs now{named}"
+        label = f" as process {found.runs_as} of this machine" if found.runs_as else ""
+        yield f"            the pipeline runs now{label}"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_checkpoint(found)}"
     tables = found.last.position.tables if found.last is not None else {}
@@ -98,7 +98,7 @@ def _next_start(found: Explanation, command: Command) -> Iterator[str]:
             yield f"  {stop.hint}"
         for remedy in stop.remedies:
             yield f"  $ {command(remedy.words)}"
-            yield f"      {remedy.does}"
+            yield f"      {remedy.effect}"
     if found.stops:
         yield ""
         yield "without --yes a command only shows its changes; docs/recovery.md explains each case"
@@ -117,10 +117,10 @@ def _last_record(found: Explanation) -> str:
         return "no record that this pipeline wrote" if is_foreign else "empty"
     owner = last.owner
     is_this = is_ours(found.planned, last)
-    whose = "this deployment" if is_this else repr(owner.get("deployment"))
+    owner_text = "this deployment" if is_this else repr(owner.get("deployment"))
     return (
         f"the last record is {_kind(last)}, at offset {last.offset}, {record_time(last)}, "
-        f"by {whose} (host {owner.get('host')}, process {owner.get('process')})"
+        f"by {owner_text} (host {owner.get('host')}, process {owner.get('process')})"
     )
 
 
@@ -129,8 +129,8 @@ def _kind(record: LedgerRecord) -> str:
         return f"micro-batch {record.position.batch_id}"
     if record.kind == "recovery":
         note = record.note or {}
-        why = f" ({note['why']})" if note.get("why") else ""
-        return f"a recovery: {note.get('verb', '')} by {note.get('by', 'unknown')}{why}"
+        reason = f" ({note['why']})" if note.get("why") else ""
+        return f"a recovery: {note.get('verb', '')} by {note.get('by', 'unknown')}{reason}"
     return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
 
 
@@ -144,18 +144,18 @@ def _history_line(record: LedgerRecord, here: Position) -> str:
 def _checkpoint(found: Explanation) -> str:
     root = found.planned.names.checkpoints
     if not found.is_readable:
-        named = found.last.position.checkpoint if found.last is not None else ""
-        where = f"{root}/{named}" if named else f"in {root}"
-        return f"{where}, which only a running Spark can read"
+        label = found.last.position.checkpoint if found.last is not None else ""
+        place = f"{root}/{label}" if label else f"in {root}"
+        return f"{place}, which only a running Spark can read"
     if found.checkpoint is None:
         return f"none in {root}"
     newest, last = found.checkpoint, found.last
     is_same = last is not None and last.position.query_id == newest.query_id
-    whose = " (the ledger's last)" if is_same else ""
+    owner_text = " (the ledger's last)" if is_same else ""
     if last is not None and last.position.is_reset:
-        whose = " (not resumed: the ledger's position was changed since)"
+        owner_text = " (not resumed: the ledger's position was changed since)"
     return (
-        f"{newest.location}: query {newest.query_id}{whose}, last micro-batch planned "
+        f"{newest.location}: query {newest.query_id}{owner_text}, last micro-batch planned "
         f"{_or_none(newest.planned)}, committed {_or_none(newest.committed)}"
     )
 

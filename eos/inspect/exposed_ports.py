@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from eos.inspect.check import Check, asked, note, ok
+from eos.inspect.check import Check, checked, note, ok
 from eos.spark.session import AUTHENTICATE, unless_set
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ def exposed(profile: ProfileFile) -> Iterator[Check]:
     """
     master, conf = profile.spark.master, profile.spark.conf
     if master.startswith("local"):
-        yield from asked("spark ports", lambda: _on_this_machine(conf))
+        yield from checked("spark ports", lambda: _on_this_machine(conf))
         return
-    yield from asked("spark ports", lambda: _authentication(master, conf))
-    yield from asked("spark ui", lambda: _ui(conf))
+    yield from checked("spark ports", lambda: _authentication(master, conf))
+    yield from checked("spark ui", lambda: _ui(conf))
 
 
 def _on_this_machine(conf: Mapping[str, str]) -> Iterator[Check]:
-    named = {key: conf[key] for key in _ADDRESSES if key in conf}
+    label = {key: conf[key] for key in _ADDRESSES if key in conf}
     if _LOCAL_IP in os.environ:
-        named[_LOCAL_IP] = os.environ[_LOCAL_IP]
-    reached = [f"{key} is {value}" for key, value in named.items() if not _is_loopback(value)]
+        label[_LOCAL_IP] = os.environ[_LOCAL_IP]
+    reached = [f"{key} is {value}" for key, value in label.items() if not _is_loopback(value)]
     if reached:
         reason = f"{', '.join(reached)}: other machines can reach Spark's ports"
         yield note(

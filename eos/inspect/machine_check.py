@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import eos
-from eos.inspect.check import Check, asked, failed, note, ok
+from eos.inspect.check import Check, checked, failed, note, ok
 from eos.inspect.exposed_ports import exposed
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
@@ -36,16 +36,16 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
 
     Nothing is started. The only request is a connection to each bootstrap address.
     """
-    yield from asked("python", _python)
-    yield from asked("packages", _packages)
-    yield from asked("java", _java)
-    yield from asked("spark", _spark)
-    yield from asked("jars", lambda: _jars(profile))
-    yield from asked("state root", lambda: _state(profile))
-    yield from asked("cache", lambda: _folder("cache", cache_root()))
-    yield from asked("host name", lambda: _host(profile))
+    yield from checked("python", _python)
+    yield from checked("packages", _packages)
+    yield from checked("java", _java)
+    yield from checked("spark", _spark)
+    yield from checked("jars", lambda: _jars(profile))
+    yield from checked("state root", lambda: _state(profile))
+    yield from checked("cache", lambda: _folder("cache", cache_root()))
+    yield from checked("host name", lambda: _host(profile))
     yield from exposed(profile)
-    yield from asked("ports", lambda: _ports(profile))
+    yield from checked("ports", lambda: _ports(profile))
 
 
 def _python() -> Check:
@@ -59,7 +59,7 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     """Check that all required packages are installed, in the pinned version where one is pinned."""
-    wrong, count = [], 0
+    damaged, count = [], 0
     for text in metadata.requires("spark-eos") or ():
         needed = re.match(r"([\w.-]+)(?:==([\w.]+))?(.*)", text)
         if needed is None or "extra ==" in text:
@@ -69,12 +69,12 @@ def _packages() -> Iterator[Check]:
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
-            wrong.append(f"{name} is missing")
+            damaged.append(f"{name} is missing")
             continue
         if exact and found != exact:
-            wrong.append(f"{name} is {found}, not {exact}")
-    if wrong:
-        yield failed("packages", "; ".join(wrong), _INSTALL)
+            damaged.append(f"{name} is {found}, not {exact}")
+    if damaged:
+        yield failed("packages", "; ".join(damaged), _INSTALL)
     else:
         yield ok("packages", f"all {count}, pyspark {metadata.version('pyspark')}")
 
@@ -86,20 +86,20 @@ def _java() -> Check:
 
 def _spark() -> Check:
     found = find_spark()
-    whose = "SPARK_HOME" if found.is_installed else "of this environment"
-    return ok("spark", f"{whose}: {found.home}")
+    origin = "SPARK_HOME" if found.is_installed else "of this environment"
+    return ok("spark", f"{origin}: {found.home}")
 
 
 def _jars(profile: ProfileFile) -> Check:
     """Check that all jars are present. The first run downloads missing ones."""
     sets = {SPARK, *(of_broker() if profile.kafka.bootstrap is None else ())}
     folder = jar_folder()
-    wanted = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
-    missing = [jar for jar in wanted.values() if not is_present(jar, folder)]
+    required = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
+    missing = [jar for jar in required.values() if not is_present(jar, folder)]
     if not missing:
-        return ok("jars", f"all {len(wanted)} in {folder}")
+        return ok("jars", f"all {len(required)} in {folder}")
     megabytes = sum(jar.size_bytes for jar in missing) / 1e6
-    missing_jars = f"{len(missing)} of {len(wanted)} are not in {folder} yet: {megabytes:.0f} MB"
+    missing_jars = f"{len(missing)} of {len(required)} are not in {folder} yet: {megabytes:.0f} MB"
     remedy = "the first run downloads them; to do it now: python -m eos.launch.java_and_jars"
     return note("jars", missing_jars, remedy)
 
@@ -113,24 +113,26 @@ def _state(profile: ProfileFile) -> Iterator[Check]:
     yield from _folder("state root", root)
 
 
-def _folder(what: str, path: Path) -> Iterator[Check]:
+def _folder(subject: str, path: Path) -> Iterator[Check]:
     """Check that a folder can be written, or can be created by the first run."""
-    there = path.absolute()
-    while not there.exists():
-        there = there.parent
+    existing = path.absolute()
+    while not existing.exists():
+        existing = existing.parent
     try:  # permissions are no proof: /proc and read-only disks refuse all new folders
-        tempfile.TemporaryDirectory(prefix=".eos-", dir=there).cleanup()
+        tempfile.TemporaryDirectory(prefix=".eos-", dir=existing).cleanup()
     except OSError as error:
-        how = "can't be written" if there == path.absolute() else "can't be created"
-        reason = f"{path} {how}: {error.strerror} ({there})"
-        yield failed(what, reason, "give this user write permission there, or set another folder")
+        how = "can't be written" if existing == path.absolute() else "can't be created"
+        reason = f"{path} {how}: {error.strerror} ({existing})"
+        yield failed(
+            subject, reason, "give this user write permission there, or set another folder"
+        )
         return
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     space = f"{path}: {free / 1e9:.1f} GB free"
     if free < _FREE_BYTES_MIN:
-        yield failed(what, space, "free at least 1 GB")
+        yield failed(subject, space, "free at least 1 GB")
     else:
-        yield ok(what, space)
+        yield ok(subject, space)
 
 
 def _host(profile: ProfileFile) -> Check:
@@ -152,17 +154,17 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
     """Check that the cluster's addresses listen; an embedded broker chooses free ports itself."""
     if profile.kafka.bootstrap is None:
         found = status_of(profile.local_root / "broker")
-        where = (
+        place = (
             f"runs at {found.bootstrap}" if found.bootstrap else "stopped: the next run starts it"
         )
         if found.down and found.bootstrap:
             down = ", ".join(map(str, found.down))
             yield failed("ports", f"node {down} of {found.nodes} is down", "eos broker start")
-        yield ok("ports", f"embedded broker {found.version}, {where}")
+        yield ok("ports", f"embedded broker {found.version}, {place}")
         return
     answers = profile.kafka.bootstrap
     dead = silent(answers)
-    problems = "; ".join(f"{address}: {why}" for address, why in dead.items())
+    problems = "; ".join(f"{address}: {reason}" for address, reason in dead.items())
     if len(dead) == len(answers):
         remedy = f"is kafka.bootstrap of profile {profile.name!r} right, or is a firewall between?"
         yield failed("ports", problems, remedy)

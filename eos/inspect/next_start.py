@@ -15,7 +15,7 @@ from eos.delta import table_check
 from eos.delta.log import DeltaLog
 from eos.errors import EosError, Recovery, UnavailableError
 from eos.inspect.cluster_view import is_hidden
-from eos.inspect.snapshot import Snapshot, soon
+from eos.inspect.snapshot import Snapshot, short_deadline
 from eos.kafka.api import TopicPartition
 from eos.ledger import ranges
 from eos.ledger.ranges import Decision, PlannedBatch
@@ -65,14 +65,14 @@ class Prediction:
         if isinstance(event, events.Warned):
             self.warnings.append(event.message)
 
-    def ask(self, question: Callable[..., _T], *words: Any) -> _T | None:
-        """Return the result of `question`; None if it raises an error that stops a startup.
+    def attempt(self, check: Callable[..., _T], *arguments: Any) -> _T | None:
+        """Return the result of `check`; None if it raises an error that stops a startup.
 
         That error is recorded. Errors that may pass without a change are raised: they say nothing
         about the next run.
         """
         try:
-            return question(*words)
+            return check(*arguments)
         except EosError as error:
             if error.recovery not in {Recovery.STOP, Recovery.USAGE}:
                 raise
@@ -86,40 +86,44 @@ def predict(view: Snapshot) -> Prediction:
 
     Nothing is created, fenced or written.
     """
-    planned, wire, files, last = view.planned, view.wire, view.files, view.last
+    planned, client, files, last = view.planned, view.client, view.files, view.last
     found = Prediction(view)
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
-    found.ask(require_targets, wire, undeclared, soon())
+    found.attempt(require_targets, client, undeclared, short_deadline())
     if view.has_ledger:
-        found.ask(view.ledger.require_kept, soon())
+        found.attempt(view.ledger.require_kept, short_deadline())
     found.errors += [each.error for each in view.foreign[:1]]
     if view.foreign and last is None:
         return found  # without a record of the pipeline there is nothing to compare
-    found.ask(require_name, planned)
-    found.ask(lambda: require_own_names(planned, wire, last, soon(), is_forced=False))
-    found.ask(lambda: require_free(planned, view.last, is_forced=False))
+    found.attempt(require_name, planned)
+    found.attempt(
+        lambda: require_own_names(planned, client, last, short_deadline(), is_forced=False)
+    )
+    found.attempt(lambda: require_free(planned, view.last, is_forced=False))
     found.position = _position(found)
     position = found.position or Position({}, {})
     # Only Spark knows whether the transforms keep state. The ledger knows it of the last run.
     before = replace(planned, is_stateful=position.keeps_state)
     if files is not None:
-        found.chosen = found.ask(
+        found.chosen = found.attempt(
             lambda: choose_checkpoint(before, files, position, last, bus=found)
         )
     if files is not None and found.chosen is not None:
-        found.ask(
+        found.attempt(
             lambda: require_state(before, files, str(found.chosen), position, accepts_loss=False)
         )
-    starts = found.ask(starting_offsets, planned, wire, position, soon())
+    starts = found.attempt(starting_offsets, planned, client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
-        found.ask(require_new_whole, planned, view.source, view.position, newest, soon())
-        found.upcoming = found.ask(upcoming, newest)
+        found.attempt(
+            require_new_whole, planned, view.source, view.position, newest, short_deadline()
+        )
+        found.upcoming = found.attempt(upcoming, newest)
         if found.upcoming is not None and not position.is_reset:
-            found.ask(require_level, before, newest, position)
+            found.attempt(require_level, before, newest, position)
     for table in planned.tables:
-        found.ask(_require_table, view, table)
+        found.attempt(_require_table, view, table)
     _decide(found, position)
     return found
 
@@ -129,10 +133,12 @@ def _position(found: Prediction) -> Position | None:
     view, last = found.view, found.view.last
     planned, source = view.planned, view.source
     if last is None:
-        return found.ask(resume_position, planned, source, None, found, soon())
+        return found.attempt(resume_position, planned, source, None, found, short_deadline())
     for _ in range(FOUND_MAX):
         try:
-            position = found.ask(resume_position, planned, source, last, found, soon())
+            position = found.attempt(
+                resume_position, planned, source, last, found, short_deadline()
+            )
         except UnavailableError as error:
             if not is_hidden(error):
                 raise
@@ -156,9 +162,9 @@ def _without_all_gone(found: Prediction, position: Position) -> Position:
     """
     view = found.view
     brief = replace(view.source, timeout_ms=_BRIEF_MS)
-    now = view.wire.topics(position.topic_ids, soon()) if position.topic_ids else {}
+    now = view.client.topics(position.topic_ids, short_deadline()) if position.topic_ids else {}
     for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
-        if found.ask(brief.topic_ids, [name]) is None:
+        if found.attempt(brief.topic_ids, [name]) is None:
             position = _without(position, found.errors[-1])
     return position
 
@@ -191,7 +197,7 @@ def _require_table(view: Snapshot, table: Table) -> None:
     now = log.newest()
     if now is None:
         raise table_check.replaced(view.name, table, known, None)
-    table_check.require_whole(view.name, table, log, known, now)
+    table_check.require_complete(view.name, table, log, known, now)
 
 
 def _decide(found: Prediction, position: Position) -> None:
@@ -208,7 +214,7 @@ def _decide(found: Prediction, position: Position) -> None:
         # Spark would plan up to there, apart from its limit.
         step = replace(step, ends=view.stable_ends(step.starts.keys() | known))
     for _ in range(FOUND_MAX):
-        found.decision = found.ask(_decided, view, position, step)
+        found.decision = found.attempt(_decided, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
         if "partition" not in fields:
             break

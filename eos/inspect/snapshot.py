@@ -48,8 +48,8 @@ class Snapshot:
     ledger_id: str = ""
 
     @property
-    def wire(self) -> KafkaClient:
-        return self.source.wire
+    def client(self) -> KafkaClient:
+        return self.source.client
 
     @property
     def name(self) -> str:
@@ -72,13 +72,13 @@ class Snapshot:
 
     def partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions that the source has now, known to the ledger or not."""
-        found = starting_offsets(self.planned, self.wire, self.position, soon())
+        found = starting_offsets(self.planned, self.client, self.position, short_deadline())
         return frozenset(found)
 
     @property
     def cluster(self) -> ClusterView:
         names = self.planned.names
-        return ClusterView(self.wire, names.transactional_id, names.group, names.ledger)
+        return ClusterView(self.client, names.transactional_id, names.group, names.ledger)
 
     def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
         """Return the group's offsets; None while an open transaction hides them."""
@@ -86,7 +86,9 @@ class Snapshot:
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
         """Return the ends up to which records can be read now."""
-        return self.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
+        return self.client.list_offsets(
+            partitions, "latest", committed=True, deadline=short_deadline()
+        )
 
     def require_same_topics(self) -> None:
         """Raise PromiseBrokenError if a topic is missing or was recreated.
@@ -96,7 +98,7 @@ class Snapshot:
         now = self.source.topic_ids(self.position.topic_ids)
         require_same_topics(self.name, self.position, now)
 
-    def gone(self, topics: Collection[str]) -> frozenset[str]:
+    def missing_topics(self, topics: Collection[str]) -> frozenset[str]:
         """Return the missing topics.
 
         A broker may not know a new topic yet, so missing topics are awaited: once for all together.
@@ -108,7 +110,7 @@ class Snapshot:
                 raise
         else:
             return frozenset()
-        now = self.wire.topics(topics, soon())
+        now = self.client.topics(topics, short_deadline())
         return frozenset(name for name, info in now.items() if info.is_missing)
 
     def moved(self, ends: Ends) -> Position:
@@ -133,14 +135,14 @@ class Snapshot:
         return None if current is None else Checkpoint(self.files, current)
 
 
-def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
+def take_snapshot(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
     """Return a snapshot without a fence: a running pipeline is not disturbed and may continue."""
     planned = known(planned)
-    ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
+    ledger = ledger_of(planned, client, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
-    info = wire.topics([topic], soon())[topic]
-    last = None if info.is_missing else ledger.look(soon())
-    source = LiveSource(planned, wire, PATIENCE_MS)
+    info = client.topics([topic], short_deadline())[topic]
+    last = None if info.is_missing else ledger.peek(short_deadline())
+    source = LiveSource(planned, client, PATIENCE_MS)
     files, has_ledger = readable(planned), not info.is_missing
     return Snapshot(planned, source, ledger, last, files, has_ledger, info.topic_id)
 
@@ -152,7 +154,7 @@ def readable(planned: Plan) -> Files | None:
         return None
 
 
-def soon() -> Deadline:
+def short_deadline() -> Deadline:
     return Deadline.after_ms(TIMEOUT_MS)
 
 

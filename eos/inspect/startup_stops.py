@@ -13,7 +13,7 @@ from eos.ledger.record import Ends, LedgerRecord
 
 class Remedy(NamedTuple):
     words: str
-    does: str
+    effect: str
 
 
 _TOPICS = ("gone", "recreated", "left_out")  # one command forgets all such topics
@@ -80,7 +80,9 @@ class StartupStop(NamedTuple):
             "messages": [error.message for error in self.errors],
             "hint": self.hint,
             "exit_code": self.errors[0].recovery.value,
-            "ways": [{"command": command(each.words), "does": each.does} for each in self.remedies],
+            "ways": [
+                {"command": command(each.words), "does": each.effect} for each in self.remedies
+            ],
         }
 
 
@@ -115,19 +117,19 @@ def _remedies(
     if code in _TOPICS:
         topics = [str(error.fields["topic"]) for error in errors if error.code in _TOPICS]
         words = " ".join(f"--forget-topic {topic}" for topic in topics)
-        does = "removes these topics from the ledger; a recreated one is read from its beginning"
-        return (Remedy(words, does),)
+        action = "removes these topics from the ledger; a recreated one is read from its beginning"
+        return (Remedy(words, action),)
     if code == "source_lost":
         fits = next(
             (each for each in history if limits and _fits(each.position.ends, limits)), None
         )
         to = f"{fits.offset}" if fits else "OFFSET"
-        does = "rewinds to before the loss: later output is written a second time"
-        return (Remedy(f"--rewind-to {to}", does),)
+        action = "rewinds to before the loss: later output is written a second time"
+        return (Remedy(f"--rewind-to {to}", action),)
     if code in _TABLES:
         tables = {str(each.fields["table"]) for each in errors if each.code == code}
-        does = "resumes with the table as it is, or creates it: missing rows are not written"
-        return tuple(Remedy(f"--accept-table {table}", does) for table in sorted(tables))
+        action = "resumes with the table as it is, or creates it: missing rows are not written"
+        return tuple(Remedy(f"--accept-table {table}", action) for table in sorted(tables))
     return tuple(each for each in _REMEDIES.get(code, ()) if history or each is not _SKIP)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eos.inspect.cluster_view import OpenTransaction
-from eos.inspect.snapshot import Snapshot, soon
-from eos.inspect.snapshot import look as look_around
+from eos.inspect.snapshot import Snapshot, short_deadline
+from eos.inspect.snapshot import take_snapshot as look_around
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.record import LedgerRecord
@@ -76,13 +76,13 @@ class PipelineStatus:
         return self.runs is not Liveness.DIED and not self.hanging
 
 
-def look(planned: Plan, wire: KafkaClient) -> PipelineStatus:
-    view = look_around(planned, wire)
+def read_status(planned: Plan, client: KafkaClient) -> PipelineStatus:
+    view = look_around(planned, client)
     planned = view.planned  # with the deployment's id
     transaction = view.cluster.transaction(_ASK_MS)
     rows = _rows(view)
     runs, process = liveness_of(planned, view.last)
-    records = view.ledger.history(_HISTORY_MAX, soon()) if view.has_ledger else []
+    records = view.ledger.history(_HISTORY_MAX, short_deadline()) if view.has_ledger else []
     return PipelineStatus(
         planned,
         runs,
@@ -122,10 +122,10 @@ def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction
     """Return open transactions on ledger, targets, and source partitions they block."""
     planned = view.planned
     topics = {planned.names.ledger, *planned.sink_topics}
-    there = view.wire.topics(sorted(topics), soon())
+    existing = view.client.topics(sorted(topics), short_deadline())
     partitions = [
         TopicPartition(name, number)
-        for name, info in there.items()
+        for name, info in existing.items()
         if not info.error
         for number in range(info.partitions)
     ]

@@ -48,9 +48,11 @@ def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[Pip
     """Return the pipelines that ever ran with this state root, by name."""
     commits = dict(_commits(table)) if table is not None else {}
     locks = root / "locks"
-    there = {each.name for each in locks.iterdir() if each.is_file()} if locks.is_dir() else set()
+    existing = (
+        {each.name for each in locks.iterdir() if each.is_file()} if locks.is_dir() else set()
+    )
     found = []
-    for each in sorted(there | commits.keys()):
+    for each in sorted(existing | commits.keys()):
         runs, process = _running(locks / each)
         name = each.removeprefix(f"{prefix}.")
         found.append(PipelineEntry(name, runs, process, commits.get(each)))

@@ -15,8 +15,8 @@ from eos.startup.liveness import Liveness
 _ROWS_MAX = 20
 
 
-def lines(found: PipelineStatus, named: str) -> Iterator[str]:
-    """Yield the status as lines; `named` is the command's pipeline and profile."""
+def lines(found: PipelineStatus, argument: str) -> Iterator[str]:
+    """Yield the status as lines; `argument` is the command's pipeline and profile."""
     name = found.planned.names.pipeline
     yield f"pipeline     {name}: {_runs(found)}"
     yield f"owner        {_owner(found)}"
@@ -27,12 +27,12 @@ def lines(found: PipelineStatus, named: str) -> Iterator[str]:
             yield f"             {_open(each)}"
     yield f"lag          {found.lag:,} offsets{_lag_by_partition(found.rows)}"
     yield f"waits for    {waits_for(found)}"
-    more = next_step(found, named)
+    more = next_step(found, argument)
     if more:
         yield f"next         {more}"
 
 
-def as_json(found: PipelineStatus, named: str) -> dict[str, Any]:
+def as_json(found: PipelineStatus, argument: str) -> dict[str, Any]:
     last, state = found.last, found.transaction
     return {
         "pipeline": found.planned.names.pipeline,
@@ -59,7 +59,7 @@ def as_json(found: PipelineStatus, named: str) -> dict[str, Any]:
             for row in found.rows
         ],
         "waits_for": waits_for(found),
-        "next": next_step(found, named),
+        "next": next_step(found, argument),
         "fine": found.is_fine,
     }
 
@@ -87,11 +87,11 @@ def waits_for(found: PipelineStatus) -> str:
     return "new records"
 
 
-def next_step(found: PipelineStatus, named: str) -> str:
+def next_step(found: PipelineStatus, argument: str) -> str:
     if found.hanging:
         return "kafka-transactions.sh --bootstrap-server ... find-hanging, then abort"
     if found.runs is Liveness.DIED:
-        return f"eos recover {named}"
+        return f"eos recover {argument}"
     return ""
 
 
@@ -110,10 +110,10 @@ def _owner(found: PipelineStatus) -> str:
     if last is None:
         return "none: the ledger is empty"
     owner = last.owner
-    where = f"deployment {owner.get('deployment')!r}, host {owner.get('host')}"
+    place = f"deployment {owner.get('deployment')!r}, host {owner.get('host')}"
     kinds = {"stop": "a clean end", "recovery": "a recovery"}
     kind = kinds.get(last.kind, f"a record ({last.kind})")
-    return f"{where}, process {owner.get('process')}; last wrote {kind}, {record_time(last)}"
+    return f"{place}, process {owner.get('process')}; last wrote {kind}, {record_time(last)}"
 
 
 def _attempt(record: LedgerRecord | None) -> str:
@@ -131,8 +131,8 @@ def _transaction(found: PipelineStatus) -> str:
     state = found.transaction
     if state is None:
         return "none is known to the coordinator, or it can't be read"
-    where = sorted({each.partition for each in found.open if _is_own(found, each)})
-    on = f", open on {len(where)} partitions" if where else ""
+    place = sorted({each.partition for each in found.open if _is_own(found, each)})
+    on = f", open on {len(place)} partitions" if place else ""
     identity = state.identity
     return f"{state.phase}{on} (producer id {identity.producer_id}, epoch {identity.epoch})"
 
@@ -143,13 +143,13 @@ def _is_own(found: PipelineStatus, each: OpenTransaction) -> bool:
 
 def _open(each: OpenTransaction) -> str:
     tp, producer = each.partition, each.producer
-    whose = (
+    owner_text = (
         f"a transaction of {each.owner!r}"
         if each.owner
         else "a hanging transaction, which no coordinator will end,"
     )
     return (
-        f"{whose} is open on {tp} from offset "
+        f"{owner_text} is open on {tp} from offset "
         f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
     )
 

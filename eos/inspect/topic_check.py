@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from eos.errors import PRINCIPAL, EosError
-from eos.inspect.check import Check, asked, failed, note, ok
-from eos.inspect.cluster_check import soon
+from eos.inspect.check import Check, checked, failed, note, ok
+from eos.inspect.cluster_check import short_deadline
 from eos.inspect.next_start import predict
-from eos.inspect.snapshot import look
+from eos.inspect.snapshot import take_snapshot
 from eos.kafka.acls import Right
 from eos.kafka.client import KafkaClient
 from eos.kafka.outcomes import name_of
@@ -27,35 +27,35 @@ _LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
-def topics(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
+def topics(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     names = planned.names
-    yield from asked("source", lambda: _source(wire, planned))
+    yield from checked("source", lambda: _source(client, planned))
     for topic in planned.sink_topics:
-        yield from asked("target", partial(_target, wire, planned, topic))
-    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(planned.source_topics, _SOURCE)
-    wanted |= dict.fromkeys(planned.sink_topics, _TARGET)
-    wanted[names.ledger] = _LEDGER
-    who = principal(planned.security) or PRINCIPAL
-    yield from asked("rights", lambda: _rights(wire, wanted, who))
-    yield from asked("rights", lambda: _transactional_id(wire, planned, who))
-    yield from asked("start", lambda: _start(wire, planned))
+        yield from checked("target", partial(_target, client, planned, topic))
+    required: dict[str, tuple[str, ...]] = dict.fromkeys(planned.source_topics, _SOURCE)
+    required |= dict.fromkeys(planned.sink_topics, _TARGET)
+    required[names.ledger] = _LEDGER
+    principal_name = principal(planned.security) or PRINCIPAL
+    yield from checked("rights", lambda: _rights(client, required, principal_name))
+    yield from checked("rights", lambda: _transactional_id(client, planned, principal_name))
+    yield from checked("start", lambda: _start(client, planned))
 
 
-def _source(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
+def _source(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     own = (planned.names.ledger, *planned.sink_topics)
-    found = source_topics(planned.source, wire, soon(), own=own)
+    found = source_topics(planned.source, client, short_deadline(), own=own)
     if not found:
         none = f"no topic matches the pattern {planned.source.pattern} yet"
         yield note("source", none, "matching topics are read from their beginning")
-    shape = wire.shape(sorted(found), soon())
+    shape = client.shape(sorted(found), short_deadline())
     for name, info in sorted(found.items()):
         replicas = plural(shape.replicas.get(name, 0), "replica")
         yield ok("source", f"{name}: {plural(info.partitions, 'partition')}, {replicas}")
 
 
-def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
-    info = wire.topics([topic], soon())[topic]
-    brokers = len(wire.shape((), soon()).brokers)
+def _target(client: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
+    info = client.topics([topic], short_deadline())[topic]
+    brokers = len(client.shape((), short_deadline()).brokers)
     new = planned.created_topics.get(topic)
     if info.is_missing and new is None:
         remedy = "create it, or set `create: {partitions: N}` in the sink"
@@ -72,14 +72,14 @@ def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
         reason = f"{topic} can't be described: {name_of(info.error)}"
         yield failed("target", reason, "grant this user DESCRIBE on the topic: docs/security.md")
     else:
-        yield from _durability(wire, topic, info.partitions, brokers)
+        yield from _durability(client, topic, info.partitions, brokers)
 
 
-def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
+def _durability(client: KafkaClient, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
     """Check how many brokers may fail before records are lost or can't be written."""
-    shape = wire.shape([topic], soon())
+    shape = client.shape([topic], short_deadline())
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
-    least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
+    least = int(client.topic_config(topic, "min.insync.replicas", short_deadline()))
     state = (
         f"{topic}: {plural(partitions, 'partition')}, {plural(replicas, 'replica')}, "
         f"{in_sync} in sync, "
@@ -98,7 +98,7 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
         yield note("target", f"{state}: with one broker down nothing can be written")
     else:
         yield ok("target", state)
-    if wire.topic_config(topic, "unclean.leader.election.enable", soon()) == "true":
+    if client.topic_config(topic, "unclean.leader.election.enable", short_deadline()) == "true":
         yield failed(
             "target",
             f"{topic}: unclean.leader.election.enable=true: committed records may be lost",
@@ -106,45 +106,47 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
         )
 
 
-def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iterator[Check]:
+def _rights(
+    client: KafkaClient, required: Mapping[str, tuple[str, ...]], principal_name: str
+) -> Iterator[Check]:
     """Check permissions on topics, as brokers report them for topics that this user can see."""
-    found = wire.operations(sorted(wanted), soon())
+    found = client.operations(sorted(required), short_deadline())
     lacking = [
         Right(operation, "Topic", topic)
         for topic, operations in found.items()
-        for operation in wanted[topic]
+        for operation in required[topic]
         if operation not in operations
     ]
     for right in lacking:
         missing = f"{right.operation} on topic {right.name} is missing"
-        yield failed("rights", missing, right.grant.replace(PRINCIPAL, who))
+        yield failed("rights", missing, right.grant.replace(PRINCIPAL, principal_name))
     if found and not lacking:
         yield ok("rights", f"all that are needed on {', '.join(found)}")
 
 
-def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Check]:
+def _transactional_id(client: KafkaClient, planned: Plan, principal_name: str) -> Iterator[Check]:
     """Check that the transactional id may be described.
 
     Whether WRITE is granted, too, shows only at the fence.
     """
     name = planned.names.transactional_id
     try:
-        wire.transaction_state(name, soon())
+        client.transaction_state(name, short_deadline())
     except EosError as error:
         if error.fields.get("error") == _TRANSACTIONAL_ID_REFUSED:
             right = Right("WRITE", "TransactionalId", name)
             missing = f"WRITE on transactional id {name} is missing"
-            yield failed("rights", missing, right.grant.replace(PRINCIPAL, who))
+            yield failed("rights", missing, right.grant.replace(PRINCIPAL, principal_name))
 
 
-def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
+def _start(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     """Check what would stop the startup, by the startup's own functions."""
-    found = predict(look(planned, wire))
+    found = predict(take_snapshot(planned, client))
     for error in found.errors:
         yield _stop(planned, error)
     if not found.errors:
-        does = "resumes" if found.view.last is not None else "begins"
-        yield ok("start", f"{does}; `eos recover {planned.names.pipeline}` shows where")
+        action = "resumes" if found.view.last is not None else "begins"
+        yield ok("start", f"{action}; `eos recover {planned.names.pipeline}` shows where")
     for warning in found.warnings:
         yield note("start", warning)
 

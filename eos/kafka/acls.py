@@ -43,7 +43,7 @@ class Right:
     name: str  # of the resource; empty for Cluster, or if it is not known
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         named = f" '{self.name}'" if self.name else ""
         return f"{THE_PRINCIPAL} lacks {self.operation} on {self.resource}{named}."
 

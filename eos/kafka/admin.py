@@ -45,7 +45,7 @@ def list_offsets(
 ) -> dict[TopicPartition, int]:
     timestamp = {"earliest": _EARLIEST, "latest": _LATEST}.get(at, 0) if isinstance(at, str) else at
 
-    def make(tps: list[TopicPartition]) -> Any:
+    def build(tps: list[TopicPartition]) -> Any:
         topic = ListOffsetsRequest.ListOffsetsTopic
         partition = topic.ListOffsetsPartition
         return ListOffsetsRequest(
@@ -68,14 +68,14 @@ def list_offsets(
             ],
         )
 
-    found = ask_leaders(cluster, "ListOffsets", partitions, make, deadline)
+    found = query_leaders(cluster, "ListOffsets", partitions, build, deadline)
     return {tp: result.offset for tp, result in found.items()}
 
 
 def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
 ) -> dict[TopicPartition, tuple[DescribedProducer, ...]]:
-    def make(tps: list[TopicPartition]) -> Any:
+    def build(tps: list[TopicPartition]) -> Any:
         topic = DescribeProducersRequest.TopicRequest
         return DescribeProducersRequest(
             version=0,
@@ -85,7 +85,7 @@ def describe_producers(
             ],
         )
 
-    found = ask_leaders(cluster, "DescribeProducers", partitions, make, deadline)
+    found = query_leaders(cluster, "DescribeProducers", partitions, build, deadline)
     return {
         tp: tuple(
             DescribedProducer(
@@ -102,7 +102,7 @@ def describe_producers(
 def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[TopicPartition, int]:
-    def make(tps: list[TopicPartition]) -> Any:
+    def build(tps: list[TopicPartition]) -> Any:
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         return DeleteRecordsRequest(
             version=2,
@@ -121,15 +121,15 @@ def delete_records(
             ],
         )
 
-    found = ask_leaders(cluster, "DeleteRecords", before, make, deadline)
+    found = query_leaders(cluster, "DeleteRecords", before, build, deadline)
     return {tp: result.low_watermark for tp, result in found.items()}
 
 
-def ask_leaders(
+def query_leaders(
     cluster: Cluster,
     api: str,
     partitions: Iterable[TopicPartition],
-    make: Callable[[list[TopicPartition]], Any],
+    build: Callable[[list[TopicPartition]], Any],
     deadline: Deadline,
 ) -> dict[TopicPartition, Any]:
     """Return each partition leader's result. Retry if leaders move, until the deadline."""
@@ -147,7 +147,7 @@ def ask_leaders(
         is_first = False
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
-            response = cluster.try_once(node, make(led), deadline)
+            response = cluster.try_once(node, build(led), deadline)
             for tp, result in _results(response):
                 codes[tp] = result.error_code
                 if result.error_code == 0:
@@ -192,7 +192,7 @@ def committed_offsets(
     error = 0
     for _ in tries(deadline):
         try:
-            response = cluster.ask(
+            response = cluster.send_repeatable(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
                 # Without require_stable, a pending commit would return the previous offset.
                 lambda: OffsetFetchRequest(
@@ -243,7 +243,7 @@ def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
         # coordinator would return no group and no error. So look the coordinator up again.
         cluster.forget_coordinators()
         try:
-            response = cluster.ask(
+            response = cluster.send_repeatable(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
                 # DescribeGroups supports only groups of the classic protocol. ListGroups version 4
                 # lists groups of all types, and is the newest in Kafka 3.6 and 3.7.
@@ -280,21 +280,21 @@ def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
 def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
     """Return the setting of each broker, for settings that may differ between brokers."""
 
-    def make(node: int) -> Any:
+    def build(node: int) -> Any:
         return _describe_config(_BROKER, str(node), name)
 
-    answers = cluster.ask_each(make, deadline)
+    answers = cluster.query_each(build, deadline)
     return {node: _value(answer, f"broker {node}", name) for node, answer in answers.items()}
 
 
 def _config(cluster: Cluster, kind: int, resource: str, name: str, deadline: Deadline) -> str:
-    def make() -> Any:
+    def build() -> Any:
         return _describe_config(kind, resource, name)
 
     if kind == _BROKER:
-        response = cluster.ask(lambda: int(resource), make, deadline)
+        response = cluster.send_repeatable(lambda: int(resource), build, deadline)
         return _value(response, f"broker {resource}", name)
-    return _value(cluster.ask_any(make, deadline), f"topic {resource}", name)
+    return _value(cluster.query_any(build, deadline), f"topic {resource}", name)
 
 
 def _describe_config(kind: int, resource: str, name: str) -> Any:

@@ -25,7 +25,7 @@ from eos.kafka.api import (
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.connection import Connections
-from eos.kafka.connection_cache import shared_wire
+from eos.kafka.connection_cache import reuse
 from eos.kafka.fetch import FetchedBytes, fetch
 from eos.kafka.pending_request import PendingRequest
 from eos.kafka.record_reader import StoredRecord
@@ -84,7 +84,7 @@ class KafkaClient:
     ) -> KafkaClient:
         """Return the client that this process shares for these settings. A forked child gets its
         own."""
-        return cast("KafkaClient", shared_wire((settings, profile), lambda: cls(settings, profile)))
+        return cast("KafkaClient", reuse((settings, profile), lambda: cls(settings, profile)))
 
     @property
     def profile(self) -> TransactionProfile:
@@ -113,10 +113,10 @@ class KafkaClient:
             self._versions.init_producer_id, transactional_id, timeout_ms, identity
         )
         try:
-            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+            response = self._send(Kind.TRANSACTION, transactional_id, request, deadline)
         except NoCoordinatorError as error:
             return IdentityAnswer(error.error, message=error.message)
-        return self._seen(requests.initialised(response))
+        return self._checked(requests.initialised(response))
 
     def add_partitions(
         self,
@@ -129,12 +129,12 @@ class KafkaClient:
             self._versions.add_partitions, transactional_id, identity, partitions
         )
         try:
-            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+            response = self._send(Kind.TRANSACTION, transactional_id, request, deadline)
         except NoCoordinatorError as error:
             return dict.fromkeys(partitions, Answer(error.error, error.message))
         answers = requests.partitions_added(response)
         for answer in answers.values():
-            self._seen(answer)
+            self._checked(answer)
         return answers
 
     def add_offsets(
@@ -144,10 +144,10 @@ class KafkaClient:
             self._versions.add_offsets, transactional_id, identity, group
         )
         try:
-            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+            response = self._send(Kind.TRANSACTION, transactional_id, request, deadline)
         except NoCoordinatorError as error:
             return Answer(error.error, error.message)
-        return self._seen(Answer(response.error_code))
+        return self._checked(Answer(response.error_code))
 
     def produce(
         self,
@@ -157,8 +157,8 @@ class KafkaClient:
     ) -> Mapping[TopicPartition, ProduceAnswer]:
         try:
             leaders = self.leaders(frozenset(record_batches), deadline)
-        except UnavailableError as nobody:
-            raise not_sent("Produce", nobody.message) from nobody
+        except UnavailableError as unavailable:
+            raise not_sent("Produce", unavailable.message) from unavailable
         timeout_ms = deadline.at_most_ms(self.settings.request_timeout_ms)
         sent = [
             self.send_produce(
@@ -209,12 +209,12 @@ class KafkaClient:
             self._versions.txn_offset_commit, transactional_id, identity, group, offsets
         )
         try:
-            response = self._tell(Kind.GROUP, group, request, deadline)
+            response = self._send(Kind.GROUP, group, request, deadline)
         except NoCoordinatorError as error:
             return dict.fromkeys(offsets, Answer(error.error, error.message))
         answers = requests.offsets_committed(response, offsets)
         for answer in answers.values():
-            self._seen(answer)
+            self._checked(answer)
         return answers
 
     def end_txn(
@@ -228,10 +228,10 @@ class KafkaClient:
     ) -> IdentityAnswer:
         request = requests.end_txn(self._versions.end_txn, transactional_id, identity, commit)
         try:
-            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline, on_sent)
+            response = self._send(Kind.TRANSACTION, transactional_id, request, deadline, on_sent)
         except NoCoordinatorError as error:
             return IdentityAnswer(error.error, message=error.message)
-        return self._seen(requests.ended(response, identity))
+        return self._checked(requests.ended(response, identity))
 
     def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
         return transactions.transaction_state(self._cluster, transactional_id, deadline)
@@ -247,7 +247,7 @@ class KafkaClient:
     def _versions(self) -> Versions:
         return VERSIONS[self.profile]
 
-    def _tell(
+    def _send(
         self,
         kind: Kind,
         key: str,
@@ -255,14 +255,14 @@ class KafkaClient:
         deadline: Deadline,
         on_sent: Callable[[], None] | None = None,
     ) -> Any:
-        return self._cluster.tell(
+        return self._cluster.send_once(
             lambda: self._cluster.coordinator(kind, key, deadline),
             lambda: request,
             deadline,
             on_sent,
         )
 
-    def _seen(self, answer: _A) -> _A:
+    def _checked(self, answer: _A) -> _A:
         """Forget coordinators if the answer's error means that the coordinator moved."""
         if answer.error in _COORDINATOR_MOVED:
             self._cluster.forget_coordinators()

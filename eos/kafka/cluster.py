@@ -95,13 +95,13 @@ class Cluster:
         """Return the deadline of one try: the given one, but at most the request timeout."""
         return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
 
-    def ask_any(self, make: Callable[[], Any], deadline: Deadline) -> Any:
+    def query_any(self, build: Callable[[], Any], deadline: Deadline) -> Any:
         """Ask one broker after another until one answers."""
         cause = ""
         for _ in tries(deadline):
             node = self._any()
             try:
-                return self._connections.call(node, make(), self._turn_deadline(deadline))
+                return self._connections.call(node, build(), self._turn_deadline(deadline))
             except NoAnswerError as lost:
                 # A try that ends at the deadline reports only that. An earlier cause is better.
                 if not cause or not deadline.has_passed:
@@ -110,24 +110,26 @@ class Cluster:
                     self._turn += 1
         raise unreachable(self._settings.bootstrap, cause)
 
-    def ask(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
+    def send_repeatable(
+        self, node_of: Callable[[], Node], build: Callable[[], Any], deadline: Deadline
+    ) -> Any:
         """Send a read-only request to one particular broker."""
-        return self._ask(node_of, make, deadline, repeatable=True)
+        return self._send(node_of, build, deadline, repeatable=True)
 
-    def tell(
+    def send_once(
         self,
         node_of: Callable[[], Node],
-        make: Callable[[], Any],
+        build: Callable[[], Any],
         deadline: Deadline,
         on_sent: Callable[[], None] | None = None,
     ) -> Any:
         """Send a request that changes the cluster to one particular broker, at most once."""
-        return self._ask(node_of, make, deadline, repeatable=False, on_sent=on_sent)
+        return self._send(node_of, build, deadline, repeatable=False, on_sent=on_sent)
 
-    def _ask(
+    def _send(
         self,
         node_of: Callable[[], Node],
-        make: Callable[[], Any],
+        build: Callable[[], Any],
         deadline: Deadline,
         *,
         repeatable: bool,
@@ -137,7 +139,7 @@ class Cluster:
         for _ in tries(deadline):
             try:
                 return self._connections.call(
-                    node_of(), make(), self.limited(deadline), on_sent=on_sent
+                    node_of(), build(), self.limited(deadline), on_sent=on_sent
                 )
             except NoAnswerError as lost:
                 error = lost
@@ -145,15 +147,17 @@ class Cluster:
                 self.forget_coordinators()
                 if lost.fields["sent"] and not repeatable:
                     break
-            except UnavailableError as nobody:  # no broker answered which one to ask
+            except UnavailableError as unavailable:  # no broker answered which one to ask
                 if repeatable:
                     raise
-                error = error or not_sent(str(make().name).removesuffix("Request"), nobody.message)
+                error = error or not_sent(
+                    str(build().name).removesuffix("Request"), unavailable.message
+                )
                 break
         assert error is not None  # tries() yields at least once
         raise error
 
-    def ask_each(self, make: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
+    def query_each(self, build: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
         """Return the answer of each broker that the cluster lists at the end.
 
         A broker that dies disappears from the list and is not waited for."""
@@ -162,7 +166,7 @@ class Cluster:
         for _ in tries(deadline):
             listed = {int(broker.node_id) for broker in self.metadata((), deadline).brokers}
             for node in sorted(listed - answers.keys()):
-                answer = self.try_once(node, make(node), deadline)
+                answer = self.try_once(node, build(node), deadline)
                 if answer is not None:
                     answers[node] = answer
             silent = listed - answers.keys()
@@ -220,7 +224,7 @@ class Cluster:
         """Return a Metadata response. None requests all topics. This never creates a topic."""
         names = None if topics is None else sorted(set(topics))
 
-        def make() -> Any:
+        def build() -> Any:
             topic = MetadataRequest.MetadataRequestTopic
             return MetadataRequest(
                 version=12,
@@ -229,7 +233,7 @@ class Cluster:
                 include_topic_authorized_operations=False,
             )
 
-        response = self.ask_any(make, deadline)
+        response = self.query_any(build, deadline)
         if response.brokers:
             known = self._connections.brokers
             self._connections.learn(response)
@@ -243,23 +247,23 @@ class Cluster:
             if partition.error_code == 0 and self._connections.knows(partition.leader_id)
         }
         with self._lock:
-            asked = {topic.name for topic in response.topics}
-            kept = {tp: node for tp, node in self._leaders.items() if tp.topic not in asked}
+            listed = {topic.name for topic in response.topics}
+            kept = {tp: node for tp, node in self._leaders.items() if tp.topic not in listed}
             self._leaders = {**kept, **found}
         return response
 
     def leaders(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        wanted = set(partitions)
+        requested = set(partitions)
         unknown_until = Deadline.after_ms(_UNKNOWN_TOPIC_MS)
         errors: dict[TopicPartition, int] = {}
         for _ in tries(deadline):
             known = self._leaders
-            if wanted <= known.keys():
-                return {tp: known[tp] for tp in wanted}
+            if requested <= known.keys():
+                return {tp: known[tp] for tp in requested}
             try:
-                errors = self._look_for_leaders(wanted, deadline)
+                errors = self._refresh_leaders(requested, deadline)
             except UnavailableError:
                 if not errors:
                     raise
@@ -267,7 +271,7 @@ class Cluster:
             _check_unknown(errors, unknown_until)
             if not errors:
                 known = self._leaders
-                return {tp: known[tp] for tp in wanted}
+                return {tp: known[tp] for tp in requested}
         partitions_and_errors = _listed(errors)
         raise UnavailableError(
             "partition_without_leader",
@@ -277,11 +281,11 @@ class Cluster:
             errors=errors,
         )
 
-    def _look_for_leaders(
-        self, wanted: set[TopicPartition], deadline: Deadline
+    def _refresh_leaders(
+        self, requested: set[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
         """Refresh metadata. Return the error of each wanted partition that has no leader."""
-        response = self.metadata({tp.topic for tp in wanted}, deadline)
+        response = self.metadata({tp.topic for tp in requested}, deadline)
         codes = {topic.name: topic.error_code for topic in response.topics}
         found = {
             TopicPartition(topic.name, partition.partition_index): partition.error_code
@@ -291,7 +295,7 @@ class Cluster:
         known = self._leaders
         return {
             tp: codes.get(tp.topic) or found.get(tp, _UNKNOWN_TOPIC) or 5
-            for tp in wanted
+            for tp in requested
             if tp not in known
         }
 
@@ -332,7 +336,7 @@ class Cluster:
         raise NoCoordinatorError(error, message)
 
     def _find_coordinator(self, kind: Kind, key: str, deadline: Deadline) -> Any:
-        response = self.ask_any(
+        response = self.query_any(
             lambda: FindCoordinatorRequest(version=4, key_type=int(kind), coordinator_keys=[key]),
             deadline,
         )

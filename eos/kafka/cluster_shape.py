@@ -30,11 +30,11 @@ class Shape(NamedTuple):
 
 def shape(cluster: Cluster, names: Iterable[str], deadline: Deadline) -> Shape:
     response = cluster.metadata(names, deadline)
-    there = [topic for topic in response.topics if topic.partitions]
+    existing = [topic for topic in response.topics if topic.partitions]
     return Shape(
         tuple(sorted(broker.node_id for broker in response.brokers)),
-        {each.name: min(len(p.replica_nodes) for p in each.partitions) for each in there},
-        {each.name: min(len(p.isr_nodes) for p in each.partitions) for each in there},
+        {each.name: min(len(p.replica_nodes) for p in each.partitions) for each in existing},
+        {each.name: min(len(p.isr_nodes) for p in each.partitions) for each in existing},
     )
 
 
@@ -43,7 +43,7 @@ def operations(
 ) -> Mapping[str, frozenset[str]]:
     names = sorted(set(topics))
 
-    def make() -> Any:
+    def build() -> Any:
         topic = MetadataRequest.MetadataRequestTopic
         return MetadataRequest(
             version=12,
@@ -58,6 +58,6 @@ def operations(
             for code, name in _OPERATIONS.items()
             if code in (topic.authorized_operations or ())
         )
-        for topic in cluster.ask_any(make, deadline).topics
+        for topic in cluster.query_any(build, deadline).topics
         if topic.error_code == 0
     }

@@ -27,7 +27,7 @@ from eos.kafka import connection_cache
 from eos.kafka.client_options import security_options
 from eos.kafka.connection_manager import DIRECT, Manager
 from eos.kafka.pending_request import PendingRequest
-from eos.kafka.refusals import refusal, words_of
+from eos.kafka.refusals import message_of, refusal
 from eos.kafka.settings import KafkaSettings
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
@@ -43,7 +43,7 @@ _RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 _numbers = itertools.count(1)
 
 
-class _Lane:
+class _Channel:
     """Queue of requests for one broker, and its connection."""
 
     __slots__ = ("connection", "failure", "node", "pumping", "queue")
@@ -64,7 +64,7 @@ class Connections:
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
-        _be_quiet()
+        _silence_log()
         security = security_options(settings)  # may raise, so it comes before anything is open
         self._settings = settings
         name = f"{settings.client_id}-{next(_numbers)}"
@@ -83,7 +83,7 @@ class Connections:
             proxy_url=DIRECT,
             **security,
         )
-        self._lanes: dict[Node, _Lane] = {}
+        self._channels: dict[Node, _Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
         self.answered_at = time.monotonic()  # time of the last answer of any broker, or of now
@@ -132,13 +132,13 @@ class Connections:
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 raise RuntimeError("this client is closed, or belongs to the parent process")
-            lane = self._lanes.get(node)
-            if lane is None:
-                lane = self._lanes[node] = _Lane(node)
-            lane.queue.append(pending)
+            channel = self._channels.get(node)
+            if channel is None:
+                channel = self._channels[node] = _Channel(node)
+            channel.queue.append(pending)
 
             async def pump() -> None:
-                await self._pump(lane)
+                await self._pump(channel)
 
             self._net.call_soon_threadsafe(pump)
         return pending
@@ -154,13 +154,13 @@ class Connections:
 
     def drop(self, node: Node) -> None:
         """Close the connection to `node`. Requests in flight on it fail."""
-        lane = self._lanes.get(node)
-        if lane is None or self._closed:
+        channel = self._channels.get(node)
+        if channel is None or self._closed:
             return
 
         async def close() -> None:
-            if lane.connection is not None:
-                lane.connection.close()
+            if channel.connection is not None:
+                channel.connection.close()
 
         self._net.call_soon_threadsafe(close)
 
@@ -187,7 +187,7 @@ class Connections:
 
     # -- on the IO thread --------------------------------------------------------------------
 
-    async def _pump(self, lane: _Lane) -> None:
+    async def _pump(self, channel: _Channel) -> None:
         """Send the requests of the lane. At most one pump per lane runs; others return at once.
 
         No request is lost if it is submitted while this pump ends:
@@ -196,30 +196,30 @@ class Connections:
         2. Another thread appends a request, then schedules its own pump on this thread.
         3. This pump ends without a further await. Then the new pump runs and finds the request.
         """
-        if lane.pumping:
+        if channel.pumping:
             return
-        lane.pumping = True
+        channel.pumping = True
         try:
-            while lane.queue:
-                await self._send_first(lane)
+            while channel.queue:
+                await self._send_first(channel)
         finally:
-            lane.pumping = False
+            channel.pumping = False
 
-    async def _send_first(self, lane: _Lane) -> None:
-        pending = lane.queue[0]
+    async def _send_first(self, channel: _Channel) -> None:
+        pending = channel.queue[0]
         try:
-            connection = await self._ready(lane, pending.deadline)
+            connection = await self._ready(channel, pending.deadline)
         except EosError as error:
-            _fail_all(lane, error)
+            _fail_all(channel, error)
             return
         except kafka_errors.KafkaError as error:
-            _lose_all(lane, f"{self.address(lane.node)}: {words_of(error)}")
+            _drop_queue(channel, f"{self.address(channel.node)}: {message_of(error)}")
             return
         if connection is None:  # the deadline passed while the connection was paused
-            lane.queue.popleft().lose("the broker throttled the connection until the deadline")
+            channel.queue.popleft().lose("the broker throttled the connection until the deadline")
             return
         # Nothing below awaits, so the connection is still the one that was checked above.
-        lane.queue.popleft()
+        channel.queue.popleft()
         if pending.after is not None and pending.after.failed:
             pending.lose("an earlier request on this connection was lost")
         elif pending.deadline.has_passed:
@@ -243,21 +243,21 @@ class Connections:
             # The request could not be encoded; this is no network error.
             pending.fail(error)
             return
-        future.add_errback(lambda error: pending.lose(words_of(error)))
+        future.add_errback(lambda error: pending.lose(message_of(error)))
         if pending.on_sent is None:
             future.add_callback(lambda response: self._answered(pending, response))
             return
 
         on_sent = pending.on_sent
 
-        async def tell() -> None:
+        async def report() -> None:
             try:
                 if await self._is_out(connection):
                     on_sent()
             finally:
                 future.add_callback(lambda response: self._answered(pending, response))
 
-        self._net.call_soon(tell)
+        self._net.call_soon(report)
 
     def _answered(self, pending: PendingRequest, response: Any) -> None:
         self.answered_at = time.monotonic()
@@ -274,21 +274,21 @@ class Connections:
             await self._net.sleep(_FLUSH_STEP_S)
         return False
 
-    async def _ready(self, lane: _Lane, deadline: Deadline) -> Any:
+    async def _ready(self, channel: _Channel, deadline: Deadline) -> Any:
         """Return the lane's connection once it can send; None if paused until the deadline."""
-        if lane.connection is None or lane.connection.closed:
-            lane.connection = await self._connect(lane, deadline)
-        while lane.connection.paused and not deadline.has_passed:
+        if channel.connection is None or channel.connection.closed:
+            channel.connection = await self._connect(channel, deadline)
+        while channel.connection.paused and not deadline.has_passed:
             # Throttled by a quota: the broker reads nothing from this client until the pause ends.
             await self._net.sleep(_PAUSE_STEP_S)
-        return None if lane.connection.paused else lane.connection
+        return None if channel.connection.paused else channel.connection
 
-    async def _connect(self, lane: _Lane, deadline: Deadline) -> Any:
-        node = lane.node
+    async def _connect(self, channel: _Channel, deadline: Deadline) -> Any:
+        node = channel.node
         delay_s = self._manager.connection_delay(node)
         if delay_s > 0:  # backoff after a failed connection attempt
             if delay_s * 1000 >= deadline.left_ms:
-                raise kafka_errors.KafkaConnectionError(lane.failure)
+                raise kafka_errors.KafkaConnectionError(channel.failure)
             await self._net.sleep(delay_s)
         timeout_ms = deadline.at_most_ms(_CONNECT_MS)
         connection = self._manager.get_connection(
@@ -299,29 +299,29 @@ class Connections:
         except Exception as error:
             connection.close(error)
             self._manager.update_backoff(node)
-            lane.failure = words_of(error)
+            channel.failure = message_of(error)
             refused = refusal(error, self.address(node), self._settings)
             if refused is not None:
                 raise refused from error
-            raise kafka_errors.KafkaConnectionError(lane.failure) from error
+            raise kafka_errors.KafkaConnectionError(channel.failure) from error
         return connection
 
     async def _close_all(self) -> None:
-        for lane in self._lanes.values():
-            _lose_all(lane, "the connections were closed")
-            if lane.connection is not None and not lane.connection.closed:
-                lane.connection.close(kafka_errors.Cancelled())
+        for channel in self._channels.values():
+            _drop_queue(channel, "the connections were closed")
+            if channel.connection is not None and not channel.connection.closed:
+                channel.connection.close(kafka_errors.Cancelled())
         self._manager.close()
 
 
-def _lose_all(lane: _Lane, cause: str) -> None:
-    while lane.queue:
-        lane.queue.popleft().lose(cause)
+def _drop_queue(channel: _Channel, cause: str) -> None:
+    while channel.queue:
+        channel.queue.popleft().lose(cause)
 
 
-def _fail_all(lane: _Lane, error: EosError) -> None:
-    while lane.queue:
-        lane.queue.popleft().fail(error)
+def _fail_all(channel: _Channel, error: EosError) -> None:
+    while channel.queue:
+        channel.queue.popleft().fail(error)
 
 
 def _not_offered(
@@ -338,7 +338,7 @@ def _not_offered(
     )
 
 
-def _be_quiet() -> None:
+def _silence_log() -> None:
     """Silence kafka-python's log. It logs ordinary reconnects as errors; this client raises."""
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:

@@ -18,22 +18,22 @@ class _Closable(Protocol):
 
 
 _lock = threading.Lock()
-_kept: dict[Hashable, Any] = {}
+_clients: dict[Hashable, Any] = {}
 _open: set[Any] = set()
 _inherited: list[Any] = []
 
 
-def shared_wire(key: Hashable, make: Callable[[], _Closable]) -> _Closable:
+def reuse(key: Hashable, build: Callable[[], _Closable]) -> _Closable:
     """Return the cached client of this key, or make one. Close the least recently used surplus."""
     with _lock:
-        wire: _Closable | None = _kept.pop(key, None)
-        if wire is None or wire.closed:
-            wire = make()
-        _kept[key] = wire
-        surplus = [_kept.pop(next(iter(_kept))) for _ in range(len(_kept) - _KEPT_MAX)]
+        client: _Closable | None = _clients.pop(key, None)
+        if client is None or client.closed:
+            client = build()
+        _clients[key] = client
+        surplus = [_clients.pop(next(iter(_clients))) for _ in range(len(_clients) - _KEPT_MAX)]
     for old in surplus:
         old.close()
-    return wire
+    return client
 
 
 def opened(connections: object) -> None:
@@ -55,9 +55,9 @@ def _after_fork() -> None:
     global _lock
     _lock = threading.Lock()
     _inherited.extend(_open)
-    _inherited.extend(_kept.values())
+    _inherited.extend(_clients.values())
     _open.clear()
-    _kept.clear()
+    _clients.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -26,7 +26,7 @@ _TOO_OLD = "upgrade the broker; Kafka 3.6 is the oldest supported release"
 
 
 def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
-    return _finalized(cluster.ask_any(_api_versions, deadline))
+    return _finalized(cluster.query_any(_api_versions, deadline))
 
 
 def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
@@ -36,7 +36,7 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
     TV1 each broker is asked, because any of them may be older or may not verify."""
     if transaction_version(cluster, deadline) >= _TV2:
         return TransactionProfile.TV2
-    for node, answer in cluster.ask_each(lambda _node: _api_versions(), deadline).items():
+    for node, answer in cluster.query_each(lambda _node: _api_versions(), deadline).items():
         lacking = _lacking(answer)
         if lacking:
             raise UnsupportedBrokerError(

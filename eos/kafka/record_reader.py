@@ -76,11 +76,11 @@ def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord
         raise _unreadable(partition, batch.last_offset, str(error)) from error
 
 
-def _unreadable(partition: TopicPartition, offset: int, why: str) -> PromiseBrokenError:
+def _unreadable(partition: TopicPartition, offset: int, cause: str) -> PromiseBrokenError:
     topic, number = partition
     return PromiseBrokenError(
         "batch_unreadable",
-        f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {why}",
+        f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {cause}",
         hint="if a second run reports the same offset, the log is damaged: run "
         f"`kafka-dump-log.sh --deep-iteration` on the broker for the segment of {topic}-{number}; "
         "another replica may have an intact copy",

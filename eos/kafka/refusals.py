@@ -92,7 +92,7 @@ def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRef
     if right is not None:
         return KafkaRefusedError(
             code_of(error),  # as `describe` does for a missing permission
-            f"Kafka answered {kafka_error} to {request} for {what}{detail}. {right.told}",
+            f"Kafka answered {kafka_error} to {request} for {what}{detail}. {right.message}",
             hint=right.grant,
             error=error,
             api=request,
@@ -113,9 +113,9 @@ def _resource(error: int, what: str) -> str:
     return name if kind == "group" else kind
 
 
-def words_of(error: BaseException) -> str:
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words.removeprefix("KafkaConnectionError: ")
+def message_of(error: BaseException) -> str:
+    message = " ".join(str(error).split()) or type(error).__name__
+    return message.removeprefix("KafkaConnectionError: ")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -149,7 +149,7 @@ def _rejection(
             address=address,
         )
     if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
-        reason = words_of(cause)
+        reason = message_of(cause)
         return KafkaRefusedError(
             "kafka_security_unusable",
             f"the security settings for {address} can't be used: {reason}",
@@ -184,7 +184,7 @@ def _failed_login(
         cause, kafka_errors.SaslAuthenticationFailedError | kafka_errors.AuthorizationError
     ):
         user = options.get("sasl_plain_username")
-        reason = words_of(cause).rpartition("SaslAuthenticationFailedError: ")[2]
+        reason = message_of(cause).rpartition("SaslAuthenticationFailedError: ")[2]
         return KafkaRefusedError(
             "sasl_authentication_failed",
             f"{address} rejected the login of {user} by {mechanism} over {protocol}: {reason}",

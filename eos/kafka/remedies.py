@@ -14,7 +14,7 @@ def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] |
     `resource` names the object of a missing permission."""
     right = missing(api.value, code, resource)
     if right is not None:
-        return right.told, right.grant
+        return right.message, right.grant
     return _BY_REQUEST.get((api, code)) or _BY_CODE.get(code)
 
 

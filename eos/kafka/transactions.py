@@ -27,15 +27,15 @@ class ListedTransaction(NamedTuple):
 def transaction_state(
     cluster: Cluster, transactional_id: str, deadline: Deadline
 ) -> DescribedTransaction:
-    def make() -> Any:
+    def build() -> Any:
         return DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id])
 
     error = 0
     for _ in tries(deadline):
         try:
-            response = cluster.ask(
+            response = cluster.send_repeatable(
                 lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
-                make,
+                build,
                 deadline,
             )
         except NoCoordinatorError as none:
@@ -62,12 +62,12 @@ def transaction_state(
 def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransaction]:
     """Return the transactions of all coordinators, as far as this user may see them."""
 
-    def make(_node: int) -> Any:
+    def build(_node: int) -> Any:
         return ListTransactionsRequest(version=0, state_filters=[], producer_id_filters=[])
 
     error = 0
     for _ in tries(deadline):
-        answers = cluster.ask_each(make, deadline).values()
+        answers = cluster.query_each(build, deadline).values()
         error = max((answer.error_code for answer in answers), default=0)
         if error == 0:
             return [

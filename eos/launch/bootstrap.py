@@ -27,12 +27,12 @@ _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 
 def main(arguments: list[str]) -> int:
-    checkout, extra, wanted = Path(arguments[0]), arguments[1], arguments[2]
+    checkout, extra, required = Path(arguments[0]), arguments[1], arguments[2]
     venv = checkout / ".venv"
     (checkout / ".eos").mkdir(mode=0o700, exist_ok=True)
     with open(checkout / ".eos" / "venv.lock", "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # bounded by pip's own timeouts in the other process
-        if _stamp(venv, extra) == wanted:
+        if _stamp(venv, extra) == required:
             return 0
         started = time.monotonic()
         _say(f"preparing {venv} (once for each version of pyproject.toml)")
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
             _say("  checksums")
             return 5
         for each in CONTAINS[extra]:
-            _stamp_path(venv, each).write_text(wanted, encoding="utf-8")
+            _stamp_path(venv, each).write_text(required, encoding="utf-8")
         _say(f"prepared in {time.monotonic() - started:.0f} s")
     return 0
 

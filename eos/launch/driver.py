@@ -45,7 +45,7 @@ _ANNOUNCE_S_MAX = 60.0  # a signal that waits longer than this for a driver ends
 
 
 def run(
-    words: Sequence[str],
+    arguments: Sequence[str],
     environment: Mapping[str, str],
     log: Path,
     meanwhile: Callable[[], None] | None = None,
@@ -58,13 +58,13 @@ def run(
     The driver's stdout and stderr, joined by the JVM, go to our stderr. The JVM's stderr goes to
     `log`.
     """
-    private_files.make(log.parent)
+    private_files.create_folder(log.parent)
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
         pid_file = Path(folder) / "driver.pid"
         full = {**environment, DRIVER_PID_FILE: str(pid_file), LAUNCHER_LOCK: str(lock)}
         with _Signals() as signals, open(log, "wb", opener=private_files.opener) as jvm_log:
             jvm = subprocess.Popen(
-                list(words),
+                list(arguments),
                 env=full,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,
@@ -76,7 +76,7 @@ def run(
                 if meanwhile is not None:
                     meanwhile()
                 code = _attend(jvm, pid_file, signals)
-                if code == 0 and startup_signals.was_told(pid_file):
+                if code == 0 and startup_signals.was_reported(pid_file):
                     raise startup_signals.UnstartedError
                 if code > 0 and not pid_file.exists():
                     _raise_cause(log)

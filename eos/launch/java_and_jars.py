@@ -31,8 +31,8 @@ def ensure_java() -> Java:
         return find_java()
 
 
-def _install_wheel(why: UsageError) -> None:
-    reason = why.message
+def _install_wheel(cause: UsageError) -> None:
+    reason = cause.message
     print(f"eos: {reason}\neos: installing a Java into this environment", file=sys.stderr)
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
         done = subprocess.run(_command(), stdout=sys.stderr, check=False)
@@ -54,12 +54,12 @@ def _command() -> list[str]:
 
 def main(older: Sequence[str]) -> int:
     try:
-        wanted = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
-        if wanted:
+        required = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
+        if required:
             available = ", ".join(BROKER_VERSIONS)
             raise UsageError(
                 "broker_version_unknown",
-                f"the embedded broker has no version {wanted}",
+                f"the embedded broker has no version {required}",
                 hint=f"choose from {available}",
             )
         java = ensure_java()

@@ -55,11 +55,11 @@ class Options:
     spark: tuple[str, ...]
 
 
-def parse(words: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> Options:
     """Parse the arguments. The pipeline must come first.
 
     Only spark-submit's options list shows which of the other words are values of options."""
-    if not words or words[0].startswith("-"):
+    if not arguments or arguments[0].startswith("-"):
         raise UsageError(
             "pipeline_argument_missing",
             "the first argument must be a pipeline file",
@@ -67,12 +67,12 @@ def parse(words: Sequence[str]) -> Options:
             "pipelines of a project",
         )
     profile, spark, flags = None, [], set()
-    rest = iter(words[1:])
-    for word in rest:
-        if word in FLAGS:
-            flags.add(word)
-        elif word == "--profile" or word.startswith("--profile="):
-            profile = word.partition("=")[2] or next(rest, "")
+    rest = iter(arguments[1:])
+    for argument in rest:
+        if argument in FLAGS:
+            flags.add(argument)
+        elif argument == "--profile" or argument.startswith("--profile="):
+            profile = argument.partition("=")[2] or next(rest, "")
             if not profile:
                 raise UsageError(
                     "option_value_missing",
@@ -80,10 +80,10 @@ def parse(words: Sequence[str]) -> Options:
                     hint="write `--profile NAME` or `--profile PATH`",
                 )
         else:
-            spark.append(word)
+            spark.append(argument)
     require_known(spark, {*FLAGS, "--profile"})
     return Options(
-        _pipeline(words[0]),
+        _pipeline(arguments[0]),
         profile,
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
@@ -95,27 +95,27 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def _ends(flags: Collection[str]) -> Ending | None:
-    given = [flag for flag in ENDINGS if flag in flags]
-    if len(given) > 1:
+    chosen = [flag for flag in ENDINGS if flag in flags]
+    if len(chosen) > 1:
         raise UsageError(
             "options_conflict",
-            f"{' and '.join(given)} can't be combined",
+            f"{' and '.join(chosen)} can't be combined",
             hint="remove one: --once runs one micro-batch, --available-now as many as "
             "`max_records` requires",
         )
-    return ENDINGS[given[0]] if given else None
+    return ENDINGS[chosen[0]] if chosen else None
 
 
-def _pipeline(word: str) -> Path:
-    path = Path(word)
+def _pipeline(argument: str) -> Path:
+    path = Path(argument)
     if (path / "pipeline.yaml").is_file():
         path /= "pipeline.yaml"
     if not path.is_file():
         raise UsageError(
             "pipeline_not_found",
-            f"there is no pipeline file `{word}`",
+            f"there is no pipeline file `{argument}`",
             hint="check the path; `ls pipelines` lists the pipelines of a project",
-            path=word,
+            path=argument,
         )
     return path.resolve()
 

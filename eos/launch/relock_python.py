@@ -37,11 +37,11 @@ Files: TypeAlias = dict[tuple[str, str], set[str]]  # checksums by name and vers
 
 
 def main() -> int:
-    wanted = requirements()
-    tests = {python: _resolve(python, wanted[TESTS]) for python in PYTHONS}
+    required = requirements()
+    tests = {python: _resolve(python, required[TESTS]) for python in PYTHONS}
     resolved = {
         name: {python: _resolve(python, texts, tests[python]) for python in PYTHONS}
-        for name, texts in wanted.items()
+        for name, texts in required.items()
         if name != TESTS
     }
     resolved[TESTS] = tests  # resolved with the users' packages, as one environment may have both
@@ -85,9 +85,9 @@ def _files(resolved: Mapping[str, Mapping[str, Releases]]) -> Files:
                 releases.discard((_name(each), each["metadata"]["version"]))
         for tags in PLATFORMS:
             with tempfile.TemporaryDirectory() as folder:
-                there = ["--only-binary=:all:", "--target", folder]
-                words = [word for tag in tags for word in ("--platform", tag)]
-                for each in _report(python, "--no-deps", *there, *words, *_pins(releases)):
+                target = ["--only-binary=:all:", "--target", folder]
+                arguments = [argument for tag in tags for argument in ("--platform", tag)]
+                for each in _report(python, "--no-deps", *target, *arguments, *_pins(releases)):
                     _add(files, each)
     return files
 
@@ -105,10 +105,10 @@ def _name(found: Mapping[str, Any]) -> str:
     return str(found["metadata"]["name"]).lower().replace("_", "-").replace(".", "-")
 
 
-def _report(python: str, *words: str) -> list[Mapping[str, Any]]:
+def _report(python: str, *arguments: str) -> list[Mapping[str, Any]]:
     pip = [f"python{python}", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     done = subprocess.run(
-        [*pip, "--dry-run", "--ignore-installed", "--report", "-", *words],
+        [*pip, "--dry-run", "--ignore-installed", "--report", "-", *arguments],
         stdout=subprocess.PIPE,
         check=True,
     )

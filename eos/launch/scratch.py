@@ -35,13 +35,13 @@ class Scratch:
     folder: Path
     local_dirs: str = ""
 
-    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the environment for the JVM. A temporary folder that the user named is kept."""
-        changed = dict(given)
+        changed = dict(variables)
         if self.local_dirs:
             changed[_LOCAL_DIRS] = self.local_dirs
-        if not any(_TEMPORARY in given.get(name, "") for name in _JAVA_OPTIONS):
-            options = [f"{_TEMPORARY}{self.folder}", given.get("SPARK_SUBMIT_OPTS", "")]
+        if not any(_TEMPORARY in variables.get(name, "") for name in _JAVA_OPTIONS):
+            options = [f"{_TEMPORARY}{self.folder}", variables.get("SPARK_SUBMIT_OPTS", "")]
             changed["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
         return changed
 
@@ -67,21 +67,21 @@ def fits_sockets(folder: str | Path) -> bool:
 
 def _base() -> str:
     """Return the user's temporary folder, or /tmp if socket paths fit only there."""
-    named = tempfile.gettempdir()
-    for each in (named, "/tmp"):  # noqa: S108 - only as the parent of a private folder
+    folder = tempfile.gettempdir()
+    for each in (folder, "/tmp"):  # noqa: S108 - only as the parent of a private folder
         if fits_sockets(f"{each}/{PREFIX}{'x' * 8}") and os.access(each, os.W_OK | os.X_OK):
             return each
-    return named
+    return folder
 
 
-def _inside(named: str, stack: contextlib.ExitStack) -> str:
+def _inside(folder: str, stack: contextlib.ExitStack) -> str:
     """Return a private folder inside the user's folder.
 
     If that fails, return the user's folder itself: Spark creates it or reports the error."""
     try:
-        return str(stack.enter_context(_folder(named)))
+        return str(stack.enter_context(_folder(folder)))
     except OSError:
-        return named
+        return folder
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def _provided(
 
     A shared lock keeps it from being deleted while this process lives."""
     target = folder / f"{kind}-{key[:16]}.zip"
-    private_files.make(folder)
+    private_files.create_folder(folder)
     deadline = Deadline.after_ms(_BUILD_MS_MAX)
     with exclusive(folder / f"{kind}.lock", deadline):
         if target.exists():
@@ -117,9 +117,9 @@ def _remove_old(folder: Path, kind: str) -> None:
 
 def _closure() -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
-    wanted = list(_ROOTS)
-    while wanted:
-        name = wanted.pop()
+    required = list(_ROOTS)
+    while required:
+        name = required.pop()
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
@@ -142,7 +142,7 @@ def _closure() -> dict[str, Distribution]:
         found[name] = distribution
         requirements = (each for each in distribution.requires or [] if "extra ==" not in each)
         names = (re.match(r"[A-Za-z0-9._-]+", each) for each in requirements)
-        wanted += [match.group().lower() for match in names if match]
+        required += [match.group().lower() for match in names if match]
     return found
 
 

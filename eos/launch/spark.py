@@ -61,13 +61,13 @@ class Spark:
 
 
 def find_spark() -> Spark:
-    given = os.environ.get("SPARK_HOME")
-    if given:
-        found = Spark(Path(given), is_installed=True)
+    configured = os.environ.get("SPARK_HOME")
+    if configured:
+        found = Spark(Path(configured), is_installed=True)
         if not found.submit.exists():
             raise UsageError(
                 "spark_home_invalid",
-                f"SPARK_HOME is `{given}`, but that folder has no bin/spark-submit",
+                f"SPARK_HOME is `{configured}`, but that folder has no bin/spark-submit",
                 hint="correct SPARK_HOME, or run `unset SPARK_HOME` to use the Spark of this "
                 "environment",
             )
@@ -116,57 +116,63 @@ def command(
     `job` has the arguments of eos/job/run.py. `options` are the user's and override the profile.
     `sockets` is a private folder for the sockets of Python workers; without it, they use TCP.
     """
-    given, rest = _settings(conf, options)
-    _refuse_cluster_mode(given, rest)
-    joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
+    settings, rest = _settings(conf, options)
+    _refuse_cluster_mode(settings, rest)
+    joined = {option: settings.pop(key, "").split(",") for option, key in _JOINED.items()}
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
     # Put jars either on the class path or into the list. The class-data archive has only classes of
     # the class path. Jars in the list would be copied for the tasks that run in this JVM.
-    if not put_on_class_path(spark, chosen, jars, given, rest):
+    if not put_on_class_path(spark, chosen, jars, settings, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
-        given |= delta_conf(given)
+        settings |= delta_conf(settings)
     is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
-        given |= {**LOCAL, **_of_sockets(given, sockets), **given}
-    if is_remote and not _brings_its_own(given):
+        settings |= {**LOCAL, **_of_sockets(settings, sockets), **settings}
+    if is_remote and not _brings_its_own(settings):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
-        given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))
-    if _PYTHON in given:  # otherwise Spark would use it for the driver as well
-        given.setdefault(_DRIVER_PYTHON, sys.executable)
-    words = [str(spark.submit)]
+        settings[_PYTHON_PATH] = os.pathsep.join(
+            filter(None, [PACKAGES, settings.get(_PYTHON_PATH)])
+        )
+    if _PYTHON in settings:  # otherwise Spark would use it for the driver as well
+        settings.setdefault(_DRIVER_PYTHON, sys.executable)
+    arguments = [str(spark.submit)]
     if master_of(options) is None:
-        words += ["--master", master]
-    for key, value in given.items():
-        words += ["--conf", f"{key}={value}"]
+        arguments += ["--master", master]
+    for key, value in settings.items():
+        arguments += ["--conf", f"{key}={value}"]
     for option, values in joined.items():
         if any(values):
-            words += [option, ",".join(filter(None, values))]
-    return [*words, *rest, str(_JOB), *job]
+            arguments += [option, ",".join(filter(None, values))]
+    return [*arguments, *rest, str(_JOB), *job]
 
 
 def put_on_class_path(
-    spark: Spark, master: str, jars: Sequence[str], given: dict[str, str], rest: Sequence[str] = ()
+    spark: Spark,
+    master: str,
+    jars: Sequence[str],
+    settings: dict[str, str],
+    rest: Sequence[str] = (),
 ) -> bool:
-    """Add the jars to the driver's class path in `given`, after existing entries.
+    """Add the jars to the driver's class path in `settings`, after existing entries.
 
     Return False, without a change, if they must not be on the class path. `rest` are the user's
     other words."""
-    if not _has_one_jvm(spark, master) or not _may_stand(jars, given, rest):
+    if not _has_one_jvm(spark, master) or not _fit_class_path(jars, settings, rest):
         return False
-    given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
+    settings[_CLASS_PATH] = os.pathsep.join(filter(None, [settings.get(_CLASS_PATH), *jars]))
     return True
 
 
-def delta_conf(given: Mapping[str, str]) -> dict[str, str]:
+def delta_conf(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that Delta needs, merged with the given ones."""
-    others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
+    others = [each for each in settings.get(_EXTENSIONS, "").split(",") if each]
     extensions = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
-    return {_EXTENSIONS: extensions, _CATALOG: given.get(_CATALOG, _DELTA_CATALOG)}
+    return {_EXTENSIONS: extensions, _CATALOG: settings.get(_CATALOG, _DELTA_CATALOG)}
 
 
 def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -174,36 +180,38 @@ def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str
 
     Lists that both may extend (jars, Python files, archives) are joined.
     """
-    given, rest, words = dict(conf), list[str](), iter(options)
+    settings, rest, arguments = dict(conf), list[str](), iter(options)
 
-    def take(key: str, value: str) -> None:
-        before = given.get(key) if key in _JOINED.values() else None
-        given[key] = f"{before},{value}" if before else value
+    def add_setting(key: str, value: str) -> None:
+        before = settings.get(key) if key in _JOINED.values() else None
+        settings[key] = f"{before},{value}" if before else value
 
-    for word in words:
-        option, equals, value = word.partition("=")
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
         if option in _JOINED:
-            take(_JOINED[option], value if equals else next(words, ""))
+            add_setting(_JOINED[option], value if equals else next(arguments, ""))
         elif option == "--driver-class-path":
-            take(_CLASS_PATH, value if equals else next(words, ""))
+            add_setting(_CLASS_PATH, value if equals else next(arguments, ""))
         elif option in {"--conf", "-c"}:
-            setting = value if equals else next(words, "")
+            setting = value if equals else next(arguments, "")
             key, equals, value = setting.partition("=")
             if equals and key != "spark.master":
-                take(key.strip(), value)
+                add_setting(key.strip(), value)
             else:  # spark-submit reports the error, or handles spark.master
                 rest += [option, setting]
         else:
-            rest.append(word)
-    return given, rest
+            rest.append(argument)
+    return settings, rest
 
 
-def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
+def _refuse_cluster_mode(settings: Mapping[str, str], rest: Sequence[str]) -> None:
     following = zip(rest, [*rest, ""][1:], strict=True)
-    asked = [value for word, value in following if word == "--deploy-mode"]
-    asked += [word.partition("=")[2] for word in rest if word.startswith("--deploy-mode=")]
-    asked.append(given.get("spark.submit.deployMode", ""))
-    if "cluster" in asked:
+    modes = [value for argument, value in following if argument == "--deploy-mode"]
+    modes += [
+        argument.partition("=")[2] for argument in rest if argument.startswith("--deploy-mode=")
+    ]
+    modes.append(settings.get("spark.submit.deployMode", ""))
+    if "cluster" in modes:
         raise UsageError(
             "deploy_mode_cluster",
             "--deploy-mode cluster is not supported: the driver would run on a machine that has "
@@ -213,23 +221,23 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
         )
 
 
-def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str]) -> bool:
+def _fit_class_path(jars: Sequence[str], settings: Mapping[str, str], rest: Sequence[str]) -> bool:
     """Return whether our jars may be on the class path.
 
     They may not if the user's jars take precedence. Then both must be in one class loader, or a
     class in both would exist twice. They also may not if Spark reads a settings file. It may
     contain a class path of the user, which our setting would replace."""
-    is_own_first = any(given.get(key, "").lower() == "true" for key in _OWN_FIRST)
-    has_file = any(word.partition("=")[0] == "--properties-file" for word in rest)
+    is_own_first = any(settings.get(key, "").lower() == "true" for key in _OWN_FIRST)
+    has_file = any(argument.partition("=")[0] == "--properties-file" for argument in rest)
     has_file |= bool(os.environ.get("SPARK_CONF_DIR"))
     return not (is_own_first or has_file or any(os.pathsep in jar for jar in jars))
 
 
-def _of_sockets(given: Mapping[str, str], ours: Path | None) -> dict[str, str]:
+def _of_sockets(settings: Mapping[str, str], ours: Path | None) -> dict[str, str]:
     """Return the settings for sockets in the user's folder, else in the private one.
 
     If socket paths don't fit there, Spark uses TCP."""
-    folder = given.get(f"{_SOCKETS}.dir") or ours
+    folder = settings.get(f"{_SOCKETS}.dir") or ours
     if folder is None or not fits_sockets(folder):
         return {f"{_SOCKETS}.enabled": "false"}
     return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": str(folder)}
@@ -240,11 +248,11 @@ def local_dir(conf: Mapping[str, str], options: Sequence[str]) -> str | None:
     return _settings(conf, options)[0].get(_LOCAL_DIR)
 
 
-def _brings_its_own(given: Mapping[str, str]) -> bool:
+def _brings_its_own(settings: Mapping[str, str]) -> bool:
     """Return whether the executors' Python is in an archive of the user.
 
     Spark's guide to Python packages recommends this form: a relative path."""
-    python = given.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or ""
+    python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or ""
     return "/" in python and not python.startswith("/")
 
 
@@ -277,11 +285,11 @@ def environment(
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:
     """Return the environment with options for the JVM of spark-submit. Existing options win."""
     quoted = (f'"{option}"' if " " in option else option for option in options)
-    given = environment.get("SPARK_SUBMIT_OPTS", "")
-    return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, given]).strip()}
+    current = environment.get("SPARK_SUBMIT_OPTS", "")
+    return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, current]).strip()}
 
 
-def archive(spark: Spark, java: Java, master: str, words: Sequence[str]) -> Archive | None:
+def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> Archive | None:
     """Return the class-data archive of the driver's JVM, or None.
 
     There is one only if the launcher chooses the JVM's options: a local master and the Spark of
@@ -291,21 +299,21 @@ def archive(spark: Spark, java: Java, master: str, words: Sequence[str]) -> Arch
     """
     if spark.is_installed or not master.startswith("local") or java.version > 17:
         return None
-    program = "delta" if f"{_CATALOG}={_DELTA_CATALOG}" in words else "spark"
-    first = [Path(each) for each in _class_path(words).split(os.pathsep) if each]
+    program = "delta" if f"{_CATALOG}={_DELTA_CATALOG}" in arguments else "spark"
+    first = [Path(each) for each in _class_path(arguments).split(os.pathsep) if each]
     return archive_of(program, java, [*first, *sorted((spark.home / "jars").glob("*.jar"))])
 
 
-def dump_command(words: Sequence[str]) -> list[str]:
+def dump_command(arguments: Sequence[str]) -> list[str]:
     """Return a command with the class path of spark-submit's JVM, for writing the archive.
 
     The JVM writes the archive instead of running the command."""
-    return [words[0], "--conf", f"{_CLASS_PATH}={_class_path(words)}", "--version"]
+    return [arguments[0], "--conf", f"{_CLASS_PATH}={_class_path(arguments)}", "--version"]
 
 
-def _class_path(words: Sequence[str]) -> str:
+def _class_path(arguments: Sequence[str]) -> str:
     """Return the entries before Spark's own class path."""
-    found = (word.partition("=") for word in words)
+    found = (argument.partition("=") for argument in arguments)
     return next((value for key, _, value in found if key == _CLASS_PATH), "")
 
 
@@ -317,12 +325,12 @@ def _has_one_jvm(spark: Spark, master: str) -> bool:
 def master_of(options: Sequence[str]) -> str | None:
     """Return the master that the user named, as an option or as a setting."""
     found = None
-    for word, following in zip(options, [*options, ""][1:], strict=True):
-        if word == "--master":
+    for argument, following in zip(options, [*options, ""][1:], strict=True):
+        if argument == "--master":
             found = following
-        elif word.startswith("--master="):
-            found = word.removeprefix("--master=")
-        elif word in {"--conf", "-c"} and following.startswith("spark.master="):
+        elif argument.startswith("--master="):
+            found = argument.removeprefix("--master=")
+        elif argument in {"--conf", "-c"} and following.startswith("spark.master="):
             found = following.removeprefix("spark.master=")
     return found
 

@@ -22,19 +22,19 @@ _WITH_VALUE = """\
 SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split())
 
 
-def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
-    """Raise UsageError if `words` contain an unknown option or an option without its value.
+def require_known(arguments: Sequence[str], ours: Iterable[str]) -> None:
+    """Raise UsageError if `arguments` contain an unknown option or an option without its value.
 
     `ours` are the launcher's options. They are only suggested as a correction."""
-    rest = iter(words)
-    for word in rest:
-        option, equals, _ = word.partition("=")
+    rest = iter(arguments)
+    for argument in rest:
+        option, equals, _ = argument.partition("=")
         if option in WITH_VALUE:
             if not equals and next(rest, None) is None:
                 raise UsageError(
                     "option_value_missing",
-                    f"{word} has no value",
-                    hint=f"write `{word} VALUE`, or remove {word}",
+                    f"{argument} has no value",
+                    hint=f"write `{argument} VALUE`, or remove {argument}",
                 )
         elif option not in SWITCHES:
             raise _unknown(option, sorted({*ours, *SWITCHES, *WITH_VALUE}))

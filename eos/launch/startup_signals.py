@@ -55,7 +55,7 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
 
 
-def tell() -> None:
+def report_unstarted() -> None:
     """Report that the pipeline never ran: on stderr, and to the launcher if there is one."""
     from eos.local.processes import DRIVER_PID_FILE, last_words
 
@@ -65,13 +65,13 @@ def tell() -> None:
         Path(pid_file + _UNSTARTED).touch()
 
 
-def was_told(pid_file: Path) -> bool:
+def was_reported(pid_file: Path) -> bool:
     return Path(f"{pid_file}{_UNSTARTED}").exists()
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     # Raise no exception: code that is importing might treat it as a missing module.
     try:
-        tell()
+        report_unstarted()
     finally:
         os._exit(0)

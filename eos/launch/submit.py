@@ -103,8 +103,8 @@ def _submit(options: Options, validate: Validator | None) -> int:
         if profile.kafka.bootstrap is None:
             ensure(SPARK, *of_broker())  # one call, so that they are downloaded in parallel
             local = stack.enter_context(_local(options, profile))
-        named = spark.local_dir(profile.spark.conf, options.spark)
-        run = stack.enter_context(scratch(named))
+        folder = spark.local_dir(profile.spark.conf, options.spark)
+        run = stack.enter_context(scratch(folder))
         app = _application(options, profile, pipeline, java, local, logs, run)
         _timing("handing over to spark-submit")
         started = time.monotonic()
@@ -173,13 +173,13 @@ def _application(
         job += ["--profile", options.profile]
     if local:
         job += ["--bootstrap-from", str(local.address)]
-    job += [flag for flag, word in ENDINGS.items() if word == options.ends]
+    job += [flag for flag, argument in ENDINGS.items() if argument == options.ends]
     if options.take_over:
         job.append("--take-over")
     if options.accept_state_loss:
         job.append("--accept-state-loss")
     found = spark.find_spark()
-    words = spark.command(
+    arguments = spark.command(
         found,
         job,
         profile.spark.master,
@@ -193,9 +193,9 @@ def _application(
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
     environment = run.environment(environment) | terminal()
-    archive = spark.archive(found, java, master, words)
+    archive = spark.archive(found, java, master, arguments)
     bootstrap = profile.kafka.bootstrap or ()
-    return Application(tuple(words), environment, logs, archive, local, tuple(bootstrap))
+    return Application(tuple(arguments), environment, logs, archive, local, tuple(bootstrap))
 
 
 def terminal() -> dict[str, str]:

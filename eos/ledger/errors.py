@@ -13,11 +13,11 @@ from eos.errors import KafkaRefusedError, PromiseBrokenError
 _MISSING: Final = frozenset({3, 100})
 
 
-def cut(pipeline: str, topic: str, seen: str, offset: int) -> PromiseBrokenError:
-    """Return the error for a ledger that lacks acknowledged records; `seen` is the evidence."""
+def cut(pipeline: str, topic: str, problem: str, offset: int) -> PromiseBrokenError:
+    """Return the error for a ledger that lacks acknowledged records; `problem` is the evidence."""
     return PromiseBrokenError(
         "ledger_cut",
-        f"{pipeline}: the ledger {topic!r} {seen}: records that Kafka had acknowledged are gone",
+        f"{pipeline}: the ledger {topic!r} {problem}: records that Kafka had acknowledged are gone",
         hint="did an unclean leader election lose them, or was the topic recreated? "
         f"`eos recover {pipeline}` lists what is left to resume from",
         topic=topic,

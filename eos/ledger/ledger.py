@@ -69,7 +69,7 @@ class Ledger:
 
     def __init__(
         self,
-        wire: KafkaClient,
+        client: KafkaClient,
         topic: str,
         pipeline: str,
         owner: Mapping[str, Any],
@@ -78,7 +78,7 @@ class Ledger:
     ) -> None:
         """With `skips_foreign`, records that the pipeline did not write are collected and skipped,
         for recovery. Without it, the first one raises."""
-        self._wire = wire
+        self._client = client
         self._skips_foreign = skips_foreign
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
@@ -89,13 +89,13 @@ class Ledger:
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Create the topic. Raise if it exists and its settings would delete records."""
-        self._wire.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)
+        self._client.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)
         self.require_kept(deadline)
 
     def require_kept(self, deadline: Deadline) -> None:
         topic = self.partition.topic
         for name in ("cleanup.policy", "retention.ms", "retention.bytes"):
-            value, required = self._wire.topic_config(topic, name, deadline), CONFIG[name]
+            value, required = self._client.topic_config(topic, name, deadline), CONFIG[name]
             if value != required:
                 raise PromiseBrokenError(
                     "ledger_forgets",
@@ -105,7 +105,7 @@ class Ledger:
                     f"--entity-type topics --entity-name {topic} --add-config {name}={required}`",
                 )
 
-    def look(self, deadline: Deadline) -> LedgerRecord | None:
+    def peek(self, deadline: Deadline) -> LedgerRecord | None:
         """Return the last record that is committed now. This fences no instance: the owner of the
         pipeline may write the next record meanwhile."""
         return next(self.newest_first(deadline), None)
@@ -185,7 +185,7 @@ class Ledger:
     def _require_none_missed(self, offset: int, end: int, deadline: Deadline) -> None:
         if offset < end:
             raise self._lost(offset, end)
-        missed = self._wire.read_records(
+        missed = self._client.read_records(
             self.partition, self._checked_until, offset, committed=True, deadline=deadline
         )
         for each in missed:
@@ -213,19 +213,19 @@ class Ledger:
             before = min(before, needed_from)
         if before - first < keep * _TRIM_SHARE:
             return False
-        last = self.look(deadline)
+        last = self.peek(deadline)
         if last is None:
             return False
-        self._wire.delete_records({self.partition: min(before, last.offset)}, deadline)
+        self._client.delete_records({self.partition: min(before, last.offset)}, deadline)
         return True
 
     def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[LedgerRecord]:
         """Yield committed records from the end backwards, without aborted ones and markers. A
         record of another producer raises, unless a later recovery decided about it."""
-        look_back, decided_until = _LOOK_BACK_FIRST, 0
+        window, decided_until = _LOOK_BACK_FIRST, 0
         while end > first:  # ends: each step reads older offsets
-            start = max(first, end - look_back)
-            records = self._wire.read_records(
+            start = max(first, end - window)
+            records = self._client.read_records(
                 self.partition, start, end, committed=True, deadline=deadline
             )
             for stored in reversed(records):
@@ -233,7 +233,7 @@ class Ledger:
                 if record is not None:
                     decided_until = max(decided_until, record.foreign_until)
                     yield record
-            end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
+            end, window = start, min(_LOOK_BACK_MAX, window * 4)
 
     def _own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
         """Return the record, or None if it is to be skipped."""
@@ -261,7 +261,7 @@ class Ledger:
                 self._end = self._checked_until = written
                 return self._offset("earliest", committed=False, deadline=deadline), written
             if written < known:  # this broker may not be the leader any more
-                self._wire.refresh_metadata([self.partition.topic], deadline)
+                self._client.refresh_metadata([self.partition.topic], deadline)
             backoff.sleep(deadline)
             # Stop before the deadline: a request without enough time would fail with "no response"
             # and hide what is known.
@@ -280,25 +280,29 @@ class Ledger:
                     "ledger_open",
                     f"{self._pipeline}: a transaction is open on the ledger "
                     f"{self.partition.topic!r} from offset {committed} on, after this pipeline "
-                    f"fenced its own{self._who(committed)}",
+                    f"fenced its own{self._open_producer(committed)}",
                     hint="another client writes to this topic: end that producer, or abort its "
                     "transaction with `kafka-transactions.sh abort`, and start again",
                 )
 
     def ends_before(self, record: LedgerRecord) -> PromiseBrokenError:
         """Return the error for a ledger whose last record is older than one of this process."""
-        seen = f"ends with the record at offset {record.offset}, but this process wrote later ones"
-        return errors.cut(self._pipeline, self.partition.topic, seen, record.offset)
+        problem = (
+            f"ends with the record at offset {record.offset}, but this process wrote later ones"
+        )
+        return errors.cut(self._pipeline, self.partition.topic, problem, record.offset)
 
     def _lost(self, offset: int, end: int) -> PromiseBrokenError:
-        seen = f"ends at offset {offset}, but it ended at {end} before"
-        return errors.cut(self._pipeline, self.partition.topic, seen, offset)
+        problem = f"ends at offset {offset}, but it ended at {end} before"
+        return errors.cut(self._pipeline, self.partition.topic, problem, offset)
 
-    def _who(self, offset: int) -> str:
+    def _open_producer(self, offset: int) -> str:
         """Return which producer has the open transaction, if the leader reports it; for a
         message."""
         with suppress(EosError):
-            producers = self._wire.describe_producers([self.partition], Deadline.after_ms(_ASK_MS))
+            producers = self._client.describe_producers(
+                [self.partition], Deadline.after_ms(_ASK_MS)
+            )
             for state in producers[self.partition]:
                 if state.transaction_start_offset == offset:
                     return f": producer id {state.identity.producer_id}"
@@ -308,7 +312,7 @@ class Ledger:
         self, at: Literal["earliest", "latest"], *, committed: bool, deadline: Deadline
     ) -> int:
         with errors.must_exist(self._pipeline, self.partition.topic):
-            found = self._wire.list_offsets(
+            found = self._client.list_offsets(
                 [self.partition], at, committed=committed, deadline=deadline
             )
         return found[self.partition]

@@ -149,10 +149,10 @@ def _require_adjacent(
 
 
 def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts: Ends) -> None:
-    behind = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
-    if not behind:
+    starting_later = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
+    if not starting_later:
         return
-    tp, known = min(behind.items())
+    tp, known = min(starting_later.items())
     start = step.starts.get(tp, 0)
     raise PromiseBrokenError(
         "inside_state",

@@ -107,7 +107,7 @@ class AttemptRecord:
     records_read: int | None = None  # visible source records; None: not counted
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        entries: dict[str, Any] = {
             "number": self.number,
             "producer_id": self.identity.producer_id,
             "epoch": self.identity.epoch,
@@ -116,14 +116,14 @@ class AttemptRecord:
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
         if self.records_read is not None:
-            told["records_read"] = self.records_read
+            entries["records_read"] = self.records_read
         if self.refused:
-            told["refused"] = self.refused
+            entries["refused"] = self.refused
         if self.dedup:
-            told["dedup"] = dict(self.dedup)
+            entries["dedup"] = dict(self.dedup)
         if self.reads:
-            told["reads"] = dict(self.reads)
-        return told
+            entries["reads"] = dict(self.reads)
+        return entries
 
 
 @dataclass(frozen=True, slots=True)

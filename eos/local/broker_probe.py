@@ -58,16 +58,16 @@ def report_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threa
     A broker that starts meanwhile is found. The check runs in a thread so that neither a normal
     startup nor a stop waits for it."""
 
-    def look() -> None:
+    def probe() -> None:
         for address in addresses:  # one listening broker is enough
             if not silent([address]):
                 return
         tried = ", ".join(addresses)
         say(f"no broker listens at {tried} yet; waiting for one (`eos doctor` shows the cause)")
 
-    looking = threading.Thread(target=look, name="eos-probe", daemon=True)
-    looking.start()
-    return looking
+    probing = threading.Thread(target=probe, name="eos-probe", daemon=True)
+    probing.start()
+    return probing
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

@@ -17,4 +17,4 @@ def cache_root() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification requires that a relative path is ignored.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return private_files.make(root / "spark-eos")
+    return private_files.create_folder(root / "spark-eos")

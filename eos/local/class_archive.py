@@ -109,11 +109,11 @@ class Archive:
 
 
 def archive_of(program: str, java: Java, jars: Sequence[Path]) -> Archive:
-    seen = [java.home, *map(_seen, (java.binary, java.modules, *jars))]
-    return Archive(program, hashlib.sha256(repr(seen).encode()).hexdigest()[:16])
+    inputs = [java.home, *map(_file_state, (java.binary, java.modules, *jars))]
+    return Archive(program, hashlib.sha256(repr(inputs).encode()).hexdigest()[:16])
 
 
-def _seen(path: Path) -> tuple[str, int, int]:
+def _file_state(path: Path) -> tuple[str, int, int]:
     try:
         found = path.stat()
     except OSError:

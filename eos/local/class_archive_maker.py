@@ -44,7 +44,7 @@ def is_old(work: Path) -> bool:
     return time.time() - work.stat().st_mtime > TRIED_S
 
 
-def make(work: Path, prefix: Path, command: list[str]) -> bool:
+def create_archive(work: Path, prefix: Path, command: list[str]) -> bool:
     unfinished = work / "archive"
     if not _dump(command, work / "log") or not unfinished.exists():
         unfinished.unlink(missing_ok=True)  # only the log is kept
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
     if os.fork():
         return 0  # the caller waits for this process only; the child continues on its own
     os.nice(19)
-    return 0 if make(Path(arguments[0]), Path(arguments[1]), arguments[3:]) else 1
+    return 0 if create_archive(Path(arguments[0]), Path(arguments[1]), arguments[3:]) else 1
 
 
 if __name__ == "__main__":

@@ -46,18 +46,18 @@ def require_version(root: Path, known: Mapping[str, Any], requested: str | None)
     Data that was created for a given version keeps it, because another version would convert the
     data or could not read it. All other data uses the newest version."""
     version = str(known.get("version", BROKER_VERSION))
-    wanted = requested or version
-    if wanted not in BROKER_VERSIONS:
+    required = requested or version
+    if required not in BROKER_VERSIONS:
         available = ", ".join(BROKER_VERSIONS)
         raise UsageError(
             "broker_version_unknown",
-            f"the embedded broker has no version {wanted}",
+            f"the embedded broker has no version {required}",
             hint=f"choose from {available}",
         )
-    if wanted != version:
+    if required != version:
         raise UsageError(
             "broker_version_mismatch",
-            f"`{root}` has the data of a broker {version}, but {wanted} was requested",
+            f"`{root}` has the data of a broker {version}, but {required} was requested",
             hint=f"remove --version to use that data, or delete `{root}`",
         )
 

@@ -92,7 +92,7 @@ class EmbeddedKafka:
         self._version = version
         self._features = dict(features or {})
         self._nodes: tuple[Node, ...] = ()
-        self._minders: dict[int, subprocess.Popen[bytes]] = {}
+        self._supervisors: dict[int, subprocess.Popen[bytes]] = {}
         self._use: FileLock | None = None
 
     def __enter__(self) -> EmbeddedKafka:  # noqa: PYI034 - typing.Self begins with 3.11
@@ -141,10 +141,12 @@ class EmbeddedKafka:
             if is_unused and not (self.root / "keep").exists():
                 self._stop_nodes(deadline)
                 self._nodes[0].make_archive()
-        for minder in self._minders.values():
-            if minder.poll() is None:
-                minder.returncode = 0  # it continues for other users, so don't wait for this child
-        self._minders.clear()
+        for supervisor in self._supervisors.values():
+            if supervisor.poll() is None:
+                supervisor.returncode = (
+                    0  # it continues for other users, so don't wait for this child
+                )
+        self._supervisors.clear()
 
     def keep(self) -> None:
         """Keep the cluster running without users, until `forget`."""
@@ -195,7 +197,7 @@ class EmbeddedKafka:
         The tools are always of the newest version. They support older brokers and their logs, and
         need no cluster under `root`.
         """
-        private_files.make(self.root)
+        private_files.create_folder(self.root)
         return subprocess.run(
             java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
             capture_output=True,
@@ -279,20 +281,20 @@ class EmbeddedKafka:
         return [Ports(*every[at : at + 2]) for at in range(0, len(every), 2)]
 
     def _spawn(self, node: Node) -> None:
-        before = self._minders.pop(node.number, None)
+        before = self._supervisors.pop(node.number, None)
         if before is not None:
             before.wait()  # its node is down, so the supervisor has ended or is about to
-        self._minders[node.number] = node.spawn()
+        self._supervisors[node.number] = node.spawn()
 
     def _wait_ready(self, deadline: Deadline) -> bool:
         """Return True when all nodes see all nodes, False if a port is in use.
 
         Raise UnavailableError if a node ends or the deadline passes."""
-        wanted = frozenset(node.number for node in self._nodes)
+        required = frozenset(node.number for node in self._nodes)
         waiting = set(self._nodes)
         while waiting:
             for node in tuple(waiting):
-                if live_brokers(node.ports.client) == wanted:
+                if live_brokers(node.ports.client) == required:
                     waiting.discard(node)
                 elif self._has_ended(node):
                     if "already in use" in node.complaint():
@@ -304,7 +306,7 @@ class EmbeddedKafka:
         return True
 
     def _has_ended(self, node: Node) -> bool:
-        own = self._minders.get(node.number)
+        own = self._supervisors.get(node.number)
         return own.poll() is not None if own is not None else not node.is_running
 
     # --- stopping ------------------------------------------------------------------------------
@@ -344,9 +346,9 @@ class EmbeddedKafka:
             node.signal("minder_pid", signal.SIGTERM)
         for node in self._nodes:
             self._wait_gone(node, deadline)
-        for one in self._minders.values():
+        for one in self._supervisors.values():
             one.wait()
-        self._minders.clear()
+        self._supervisors.clear()
 
     def _wait_gone(self, node: Node, deadline: Deadline) -> None:
         """Wait until a node has ended; send SIGKILL at the deadline.

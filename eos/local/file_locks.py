@@ -34,7 +34,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            private_files.make(path.parent)
+            private_files.create_folder(path.parent)
             self._fd = private_files.opener(path, os.O_RDWR | os.O_CREAT)
         except PermissionError as error:
             reason = error.strerror

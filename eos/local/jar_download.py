@@ -67,10 +67,10 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
     _forget_old_work(folder)
     with tempfile.TemporaryDirectory(prefix="work-", dir=folder) as name:
         work = Path(name)
-        wrong = _run(jars, work, folder)
+        failures = _run(jars, work, folder)
         missing = [jar for jar in jars if not (folder / jar.name).exists()]
         if missing:
-            raise _failure(missing, wrong, work)
+            raise _failure(missing, failures, work)
     _say(f"downloaded and verified in {time.monotonic() - started:.1f} s")
 
 
@@ -102,29 +102,29 @@ def repository() -> str | None:
 
 def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
     """Verify and store jars until all Ivy processes have ended. Return the errors by jar."""
-    wrong: dict[str, str] = {}
+    failures: dict[str, str] = {}
     deadline = Deadline.after_ms(DOWNLOAD_MS_MAX)
     with _processes(jars, work) as running:
         is_running = True
         while is_running and not deadline.has_passed:
             # Check this before storing, so that a file of the last moment is still stored below.
             is_running = any(process.poll() is None for process in running)
-            _take_in(jars, work, folder, wrong)
+            _accept_jars(jars, work, folder, failures)
             time.sleep(_POLL_S if is_running else 0)  # there is no event to wait for
-    return wrong
+    return failures
 
 
-def _take_in(jars: Sequence[Jar], work: Path, folder: Path, wrong: dict[str, str]) -> None:
+def _accept_jars(jars: Sequence[Jar], work: Path, folder: Path, failures: dict[str, str]) -> None:
     for jar in jars:
         # Ivy writes NAME.part and renames it when it is complete.
         arrived = next(work.glob(f"ivy-*/{jar.name}"), None)
-        if jar.name in wrong or arrived is None:
+        if jar.name in failures or arrived is None:
             continue
         sha256 = hashlib.sha256(arrived.read_bytes()).hexdigest()
         if sha256 == jar.sha256:
             arrived.replace(folder / jar.name)  # atomic: other processes never see a partial file
         else:
-            wrong[jar.name] = f"its sha256 is {sha256}, not {jar.sha256}"
+            failures[jar.name] = f"its sha256 is {sha256}, not {jar.sha256}"
             arrived.unlink()
 
 
@@ -193,7 +193,7 @@ def _class_path() -> str:
     )
 
 
-def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> UnavailableError:
+def _failure(missing: Sequence[Jar], failures: dict[str, str], work: Path) -> UnavailableError:
     logs = "\n".join(
         path.read_text(encoding="utf-8", errors="replace") for path in work.glob("ivy-*/log")
     )
@@ -201,13 +201,13 @@ def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> Unava
     for jar in missing[:5]:
         artifact = jar.coordinate.split(":")[1]
         addresses = re.findall(rf"\S+://\S*/{re.escape(artifact)}-\S+\.jar", logs)
-        where = addresses[-1] if addresses else "an unknown address"
-        lines.append(f"  {jar.coordinate} from {where}")
-        if jar.name in wrong:
-            lines.append(f"    {wrong[jar.name]}")
+        address = addresses[-1] if addresses else "an unknown address"
+        lines.append(f"  {jar.coordinate} from {address}")
+        if jar.name in failures:
+            lines.append(f"    {failures[jar.name]}")
     if len(missing) > 5:
         lines.append(f"  and {len(missing) - 5} more")
-    if len(missing) > len(wrong):
+    if len(missing) > len(failures):
         lines.append(f"  first error of the client: {_first_error(logs)}")
     count, details = len(missing), "\n".join(lines)
     return UnavailableError(

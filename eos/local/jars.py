@@ -99,15 +99,15 @@ def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:
 def ensure(*purposes: str) -> dict[str, list[Path]]:
     """Return the paths of the jars in these sets. Download missing jars first."""
     folder = jar_folder()
-    wanted = [jar for jar in read_lock() if jar.purpose in purposes]
+    required = [jar for jar in read_lock() if jar.purpose in purposes]
     # Keyed by name, because two sets may have the same jar.
-    missing = list({jar.name: jar for jar in wanted if not is_present(jar, folder)}.values())
+    missing = list({jar.name: jar for jar in required if not is_present(jar, folder)}.values())
     if missing:
         from eos.local.jar_download import download  # imported only if a jar is missing
 
         download(missing, folder)
     return {
-        purpose: [folder / jar.name for jar in wanted if jar.purpose == purpose]
+        purpose: [folder / jar.name for jar in required if jar.purpose == purpose]
         for purpose in purposes
     }
 

@@ -98,7 +98,7 @@ def version_of(home: Path) -> int | None:
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        text = _ask(home / "bin" / "java")
+        text = _version_text(home / "bin" / "java")
     found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found and (home / "bin" / "java").exists() else None
 
@@ -114,7 +114,7 @@ def _candidates() -> list[tuple[str, Path]]:
     return found
 
 
-def _ask(binary: Path) -> str:
+def _version_text(binary: Path) -> str:
     try:
         done = subprocess.run(
             [str(binary), "-version"], capture_output=True, text=True, timeout=30, check=False

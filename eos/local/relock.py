@@ -26,8 +26,8 @@ def coordinates(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    wanted = coordinates()
-    every = sorted({name for names in wanted.values() for name in names})
+    required = coordinates()
+    every = sorted({name for names in required.values() for name in names})
     with tempfile.TemporaryDirectory() as work:
         files = resolve(every, Path(work))
         missing = [name for name in every if name not in files]
@@ -35,7 +35,7 @@ def main() -> int:
             print("not found: " + ", ".join(missing), file=sys.stderr)
             return 1
         jars = []
-        for purpose, names in wanted.items():
+        for purpose, names in required.items():
             for name in names:
                 content = files[name].read_bytes()
                 sha256 = hashlib.sha256(content).hexdigest()

@@ -42,14 +42,14 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
     _asked_to_stop = True
 
 
-def _end_with_minder() -> None:
+def _end_with_supervisor() -> None:
     # This copies eos.local.processes.end_with_parent. The file imports nothing of eos, so that it
     # starts in 20 ms.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 
 
-def _take(descriptor: int) -> bool:
+def _acquire(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -57,13 +57,13 @@ def _take(descriptor: int) -> bool:
     return True
 
 
-def _take_patiently(descriptor: int) -> bool:
+def _acquire_patiently(descriptor: int) -> bool:
     """Take the node's lock, with retries.
 
     A process that checks whether the node runs holds the lock for a moment. That does not mean that
     another supervisor exists."""
     for _ in range(TAKE_TRIES):
-        if _take(descriptor):
+        if _acquire(descriptor):
             return True
         time.sleep(TAKE_PAUSE_S)  # TAKE_TRIES bounds it
     return False
@@ -79,7 +79,7 @@ def _is_forgotten(users: int, keep: Path) -> bool:
     2. A user writes `keep` and releases its shared lock.
     3. The supervisor gets the exclusive lock and stops the broker.
     """
-    if keep.exists() or not _take(users):
+    if keep.exists() or not _acquire(users):
         return False
     if keep.exists():
         fcntl.flock(users, fcntl.LOCK_UN)
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lock = os.open(node / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    if not _take_patiently(lock):
+    if not _acquire_patiently(lock):
         return EXIT_HELD
     users = os.open(node.parent / "users", os.O_RDWR | os.O_CREAT, 0o666)
     keep = node.parent / "keep"
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
             stdout=console,
             stderr=subprocess.STDOUT,
             pass_fds=[lock],
-            preexec_fn=_end_with_minder,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=_end_with_supervisor,  # noqa: PLW1509 - this process has one thread
         )
     _write_state(node, broker.pid)
     while broker.poll() is None:

@@ -46,8 +46,8 @@ def line(event: events.Event) -> str | None:
     """Return the line for an event; None for an event that is not displayed."""
     match event:
         case events.PipelineStarted():
-            where = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
-            return f"pipeline {event.pipeline} started{where}"
+            place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
+            return f"pipeline {event.pipeline} started{place}"
         case events.MicroBatchCommitted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return (
@@ -84,7 +84,7 @@ def line(event: events.Event) -> str | None:
 
 
 def _failed(event: events.AttemptFailed) -> str:
-    if event.is_asked:
+    if event.is_requested:
         return f"micro-batch {event.batch_id} aborted: the run is stopping, the next run retries it"
     then = "it is retried" if event.will_redo else "it is not retried"
     return (
@@ -136,13 +136,13 @@ def _refused(rule: str, answer: str, records: int) -> str:
 
 
 def _colour(event: events.Event) -> str:
-    is_asked = isinstance(event, events.AttemptFailed) and event.is_asked
+    is_asked = isinstance(event, events.AttemptFailed) and event.is_requested
     return _YELLOW if isinstance(event, _ALARMING) and not is_asked else ""
 
 
-def _counted(what: str, records: Mapping[str, int]) -> str:
+def _counted(subject: str, records: Mapping[str, int]) -> str:
     named = " and ".join(f"{count:,} {name}" for name, count in sorted(records.items()))
-    return f"{what} {named}" if named else ""
+    return f"{subject} {named}" if named else ""
 
 
 def read(records: int | None, offsets: int) -> str:

@@ -32,7 +32,7 @@ class AttemptFailed(Event):
     attempt: int
     reason: str
     will_redo: bool
-    is_asked: bool = False  # it ended because the run was asked to stop; not a failure
+    is_requested: bool = False  # it ended because the run was asked to stop; not a failure
 
 
 @dataclass(frozen=True, slots=True)

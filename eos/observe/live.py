@@ -53,7 +53,7 @@ class StopRequest(Protocol):
     """State of the request to stop a run."""
 
     @property
-    def is_asked(self) -> bool: ...
+    def is_requested(self) -> bool: ...
 
 
 class ProgressLine:
@@ -189,9 +189,9 @@ class ProgressLine:
 
     def _summary(self) -> str:
         count, offsets_in, records_out, size_out = self._total
-        what = "micro-batch" if count == 1 else "micro-batches"
+        subject = "micro-batch" if count == 1 else "micro-batches"
         return (
-            f"eos: {count:,} {what} committed: {read(self._records_in, offsets_in)}, "
+            f"eos: {count:,} {subject} committed: {read(self._records_in, offsets_in)}, "
             f"{records_out:,} out, {size(size_out)}\n"
         )
 
@@ -224,7 +224,7 @@ def shown(
         return
     live = ProgressLine(pipeline, sys.stderr, int(columns))
     if stop is not None:
-        live.is_asked_to_stop = lambda: stop.is_asked
+        live.is_asked_to_stop = lambda: stop.is_requested
     bus.subscribe(live)
     live.start()
     try:

@@ -32,11 +32,11 @@ def encoded(
             if isinstance(getattr(record, name), dict)
         ]
         if read.kind == "avro" and meant:
-            made = _from_json(frame, name, read.schema)
+            encoded = _from_json(frame, name, read.schema)
             if read.subject:
-                made = f"concat({framed(list(read.written_by)[-1])}, {made})"
+                encoded = f"concat({framed(list(read.written_by)[-1])}, {encoded})"
             is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
-            chosen = f"IF({is_meant}, {made}, {name}) AS {name}"
+            chosen = f"IF({is_meant}, {encoded}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
     return frame
 

@@ -28,14 +28,16 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
     from google.protobuf.json_format import ParseDict, ParseError
     from google.protobuf.message import EncodeError
 
-    made: dict[str, bytes] = {}
+    encoded: dict[str, bytes] = {}
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
-        given = getattr(record, name)
-        if read.message is None or not isinstance(given, dict):
+        value = getattr(record, name)
+        if read.message is None or not isinstance(value, dict):
             continue
         message_type = read.message.name
         try:
-            made[name] = ParseDict(given, read.message.type()).SerializeToString(deterministic=True)
+            encoded[name] = ParseDict(value, read.message.type()).SerializeToString(
+                deterministic=True
+            )
         except (ParseError, EncodeError) as error:
             raise RecordRefusedError(
                 "test_input_not_protobuf",
@@ -43,7 +45,7 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
                 f"`{message_type}`: {error}",
                 hint="correct the mapping. To test a malformed record, give a text instead",
             ) from error
-    return record.model_copy(update=made)
+    return record.model_copy(update=encoded)
 
 
 def readable(job: DataFrame, plan: Plan) -> DataFrame:

@@ -75,38 +75,41 @@ def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
     return Outputs(columns, specs, all(sink.where_column for sink in specs))
 
 
-def _named(made: Output, columns: dict[str, Output]) -> str:
+def _column_name(output: Output, columns: dict[str, Output]) -> str:
     """Return the column's name. Add the column if no sink has an equal one yet."""
     for name, known in columns.items():
-        if replace(known, place=made.place) == made:
+        if replace(known, place=output.place) == output:
             return name
     name = f"__out_{len(columns)}"
-    columns[name] = made
+    columns[name] = output
     return name
 
 
 def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path) -> SinkSpec:
     def add(kind: Kind, texts: tuple[str, ...], key: str, *, is_value: bool = False) -> str:
-        return _named(Output(kind, texts, f"sink {number}: {key}", is_value), columns)
+        return _column_name(Output(kind, texts, f"sink {number}: {key}", is_value), columns)
 
-    def add_bytes(given: str | EncodedFormat | None, column: str) -> str:
+    def add_bytes(written: str | EncodedFormat | None, column: str) -> str:
         is_value = column == "value"
-        if given is None:
+        if written is None:
             return column
-        if isinstance(given, str) and given == "json":
+        if isinstance(written, str) and written == "json":
             return add("json", (), column, is_value=is_value)
-        if isinstance(given, str):
-            return add("bytes", (f"`{column}`" if given == "string" else given,), column)
-        if given.avro is not None:
-            text, subject = avro.text_of(given.avro, folder), avro.subject_of(given.avro)
-            registers = ["register"] if avro.is_registered(given.avro) else []
+        if isinstance(written, str):
+            return add("bytes", (f"`{column}`" if written == "string" else written,), column)
+        if written.avro is not None:
+            text, subject = avro.text_of(written.avro, folder), avro.subject_of(written.avro)
+            registers = ["register"] if avro.is_registered(written.avro) else []
             texts = (text, subject, *registers) if subject else (text,)
             return add("avro", texts, column, is_value=is_value)
-        if given.protobuf is not None:
-            message, place = protobuf.message_of(given.protobuf, folder), f"sink {number}: {column}"
-            made = Output("protobuf", (message.name,), place, is_value, message=message)
-            return _named(made, columns)
-        return add("json", given.json_columns or (), column, is_value=is_value)
+        if written.protobuf is not None:
+            message, place = (
+                protobuf.message_of(written.protobuf, folder),
+                f"sink {number}: {column}",
+            )
+            output = Output("protobuf", (message.name,), place, is_value, message=message)
+            return _column_name(output, columns)
+        return add("json", written.json_columns or (), column, is_value=is_value)
 
     headers = "headers"
     if sink.headers is not None:

@@ -106,8 +106,8 @@ class Plan:
     @property
     def row_topics(self) -> tuple[str, ...]:
         """The target topics of the last step's rows."""
-        named = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
-        return tuple(dict.fromkeys(named))
+        found = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
+        return tuple(dict.fromkeys(found))
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
@@ -117,13 +117,13 @@ class Plan:
     @property
     def sink_columns(self) -> tuple[str, ...]:
         """The columns that sinks name for topic, partition and timestamp."""
-        named = [
+        found = [
             column
             for sink in self.sinks
             for column in (sink.topic_column, sink.partition_column, sink.timestamp_column)
             if column
         ]
-        return tuple(dict.fromkeys(named))
+        return tuple(dict.fromkeys(found))
 
     def writers(self, targets: int) -> int:
         """Return the number of writers: one for each target partition, but not more than can run
@@ -143,7 +143,7 @@ def plan(
     that prints something about a pipeline begins with its plan, so it can't print the secret.
     """
     require_hidden(pipeline, profile)
-    made = outputs(pipeline.sink.kafka, pipeline.folder)
+    built = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
     dead_letters = DeadLetterSink(dead.topic, Codec[dead.compression.upper()]) if dead else None
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
@@ -157,8 +157,8 @@ def plan(
         lookups=lookups(pipeline.tables, pipeline.project_root),
         source=pipeline.source.kafka,
         transforms=transforms,
-        sinks=made.sinks,
-        outputs=made,
+        sinks=built.sinks,
+        outputs=built,
         created_topics={
             topic: NewTopic(
                 create.partitions, create.replication or BROKERS_CHOICE, dict(create.config)

@@ -31,7 +31,7 @@ def kafka_settings(
     """Return kafka-python's settings, for the driver, and pickled for the writers."""
     if security is None:
         return KafkaSettings(bootstrap, client_id)
-    named = {
+    found = {
         "security_protocol": security.protocol,
         "sasl_mechanism": security.mechanism,
         "sasl_plain_username": security.user,
@@ -41,7 +41,7 @@ def kafka_settings(
         "ssl_keyfile": security.key,
     }
     return KafkaSettings(
-        bootstrap, client_id, tuple((name, value) for name, value in named.items() if value)
+        bootstrap, client_id, tuple((name, value) for name, value in found.items() if value)
     )
 
 
@@ -71,8 +71,8 @@ def source_options(security: Security | None) -> Mapping[str, str]:
             "ssl.keystore.key": _content(Path(key)),
         }
     if security.mechanism and security.password:
-        plain = security.mechanism == "PLAIN"
-        module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
+        is_plain = security.mechanism == "PLAIN"
+        module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
         options["sasl.mechanism"] = security.mechanism
         options["sasl.jaas.config"] = (
             f'{_MODULES}.{module} required username="{security.user}" '
@@ -92,7 +92,7 @@ def principal(security: Security | None) -> str:
 
 
 @contextmanager
-def told_who(security: Security | None) -> Iterator[None]:
+def naming_principal(security: Security | None) -> Iterator[None]:
     """Add the principal to errors about missing rights, if the settings have it.
 
     For a certificate, add the command that prints its subject.
@@ -101,14 +101,14 @@ def told_who(security: Security | None) -> Iterator[None]:
         yield
     except EosError as error:
         name = principal(security)
-        named = as_principal(name, error) if name else error
+        found = as_principal(name, error) if name else error
         if not name and security is not None and PRINCIPAL in error.hint:
             subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
             hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
-            named = reworded(error, hint=hint)
-        if named is error:
+            found = reworded(error, hint=hint)
+        if found is error:
             raise
-        raise named from error
+        raise found from error
 
 
 def _java(reference: str) -> str:

@@ -134,12 +134,12 @@ def _joined(tables: Sequence[LookupTable]) -> Stage:
 
 
 def _step(number: int, step: Transform) -> Stage:
-    named = [f"known to later queries as {step.name}"] if step.name else []
+    found = [f"known to later queries as {step.name}"] if step.name else []
     if isinstance(step, Function):
-        given = ", ".join(f"{key}={json.dumps(value)}" for key, value in step.arguments.items())
-        return Stage(f"step {number}", f"{step.kind}: {step.python}({_short(given)})", named)
+        written = ", ".join(f"{key}={json.dumps(value)}" for key, value in step.arguments.items())
+        return Stage(f"step {number}", f"{step.kind}: {step.python}({_short(written)})", found)
     query = [line for line in step.text.splitlines() if not line.lstrip().startswith("--")]
-    return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(query).split()))}", named)
+    return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(query).split()))}", found)
 
 
 def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
@@ -218,17 +218,21 @@ def _deployment(planned: Plan) -> str:
 
 def _output(planned: Plan, column: str) -> str:
     """Describe a sink's column as the pipeline file declares it."""
-    made = planned.outputs.columns.get(column)
-    if made is None:
+    output = planned.outputs.columns.get(column)
+    if output is None:
         return f"`{column}` unchanged" if column in {"key", "value"} else f"`{column}`"
-    if made.is_elsewhere:
-        return f"avro: the latest schema of {made.subject}, read at startup"
-    if made.kind in {"json", "avro"}:
-        of = _short(", ".join(made.texts)) if made.kind == "json" and made.texts else "its columns"
-        return f"{made.kind} of {of}"
-    if made.kind == "protobuf":
-        return f"protobuf {made.texts[0]} of its columns"
-    return _short(", ".join(made.texts))
+    if output.is_elsewhere:
+        return f"avro: the latest schema of {output.subject}, read at startup"
+    if output.kind in {"json", "avro"}:
+        of = (
+            _short(", ".join(output.texts))
+            if output.kind == "json" and output.texts
+            else "its columns"
+        )
+        return f"{output.kind} of {of}"
+    if output.kind == "protobuf":
+        return f"protobuf {output.texts[0]} of its columns"
+    return _short(", ".join(output.texts))
 
 
 def _created(topic: str, created: Mapping[str, NewTopic]) -> str:

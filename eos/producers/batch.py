@@ -76,9 +76,9 @@ def _decided(
 def _require_valid(rows: Events, rules: Rules) -> None:
     for name, limit in rules.limits.items():
         column: Ints = getattr(rows, name)
-        wrong = (column < 0) | (column >= limit)
-        if wrong.any():
-            raise ValueError(f"{name} is {column[wrong][0]}: expected 0 to {limit - 1}")
+        invalid = (column < 0) | (column >= limit)
+        if invalid.any():
+            raise ValueError(f"{name} is {column[invalid][0]}: expected 0 to {limit - 1}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class _Links:
         segment = np.concatenate((epochs.initial[of_state], epochs.segment[inside]))
         order = np.argsort(segment, kind="stable")
 
-        def joined(kept: Ints, came: Ints) -> Ints:
-            return np.concatenate((kept, came))[order]
+        def joined(previous: Ints, added: Ints) -> Ints:
+            return np.concatenate((previous, added))[order]
 
         segment = segment[order]
         row = joined(np.full(len(of_state), -1), inside)
@@ -176,11 +176,11 @@ class _Links:
         is_start[~is_kept] = epochs.is_opener[row[~is_kept]]
         anchors = np.zeros(int(segment[-1]) + 1 if len(segment) else 0, np.int64)
         anchors[segment[is_start]] = np.where(is_newest, last + 1, first)[is_start]
-        circle, far, size = rules.sequences, first - anchors[segment], last - first
-        if circle <= 2**32:  # otherwise sequences never wrap
-            far = (far + circle // 2) % circle - circle // 2
-            size = size % circle
-        limit = min(circle // 4, _FAR)
+        modulus, far, size = rules.sequences, first - anchors[segment], last - first
+        if modulus <= 2**32:  # otherwise sequences never wrap
+            far = (far + modulus // 2) % modulus - modulus // 2
+            size = size % modulus
+        limit = min(modulus // 4, _FAR)
         is_far = (far <= -limit) | (size < 0) | (size >= limit) | (far >= limit - size)
         far, until = (np.clip(each, -_FAR, _FAR) for each in (far, far + size))
         chain = Chain(segment, far, until, is_kept, is_start)
@@ -200,29 +200,29 @@ class _Links:
     def codes(self, rules: Rules) -> npt.NDArray[np.int8]:
         """Return the codes of the rows among the links. The heads of segments are decided
         elsewhere."""
-        taken = np.flatnonzero(self.is_applied)
+        applied = np.flatnonzero(self.is_applied)
         before = np.maximum(np.cumsum(self.is_applied) - self.is_applied - 1, 0)
-        expected = self._ends(taken)[before]
+        expected = self._ends(applied)[before]
         back = expected - self.chain.first
         codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
         codes[back == 0] = _APPENDED
         below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows are next in sequence
         if len(below):
             size = self.chain.last[below] - self.chain.first[below] + 1
-            is_seen = self._inside(below, taken, before[below], rules)
+            is_seen = self._inside(below, applied, before[below], rules)
             if rules.is_ordered:
-                is_seen |= back[below] <= self._runs(taken, rules)[before[below]]
+                is_seen |= back[below] <= self._runs(applied, rules)[before[below]]
             codes[below[(size <= back[below]) & is_seen]] = _DUPLICATE
         return codes
 
-    def _inside(self, links: Ints, taken: Ints, before: Ints, rules: Rules) -> Flags:
+    def _inside(self, links: Ints, applied: Ints, before: Ints, rules: Rules) -> Flags:
         """Return which of these links lie in a range that was still retained when they arrived.
-        `taken` are the applied links, and `before` is the last of them before each link."""
+        `applied` are the applied links, and `before` is the last of them before each link."""
         chain, span = self.chain, 4 * min(rules.sequences, _FAR)
-        kept = chain.segment[taken] * span + chain.first[taken]
+        previous = chain.segment[applied] * span + chain.first[applied]
         own = chain.segment[links] * span + chain.first[links]
-        near = np.maximum(np.searchsorted(kept, own, side="right") - 1, 0)
-        place = taken[near]
+        near = np.maximum(np.searchsorted(previous, own, side="right") - 1, 0)
+        place = applied[near]
         is_inside: Flags = (
             (near > before - rules.ranges_max)
             & (near <= before)
@@ -232,42 +232,42 @@ class _Links:
         )
         return is_inside
 
-    def _ends(self, taken: Ints) -> Ints:
-        return self.chain.last[taken] + 1
+    def _ends(self, applied: Ints) -> Ints:
+        return self.chain.last[applied] + 1
 
-    def _runs(self, taken: Ints, rules: Rules) -> Ints:
+    def _runs(self, applied: Ints, rules: Rules) -> Ints:
         """Return, for each applied link, how many sequences without a hole end there."""
-        first, ends = self.chain.first[taken], self._ends(taken)
-        is_break = self.chain.is_start[taken]
-        is_break = is_break | self.chain.is_kept[taken]
+        first, ends = self.chain.first[applied], self._ends(applied)
+        is_break = self.chain.is_start[applied]
+        is_break = is_break | self.chain.is_kept[applied]
         is_break[1:] |= first[1:] != ends[:-1]
-        begins = np.where(self.chain.is_kept[taken], ends - self.run[taken], first)
-        latest = np.maximum.accumulate(np.where(is_break, np.arange(len(taken)), 0))
-        return np.minimum(ends - begins[latest], rules.sequences // 2)
+        start = np.where(self.chain.is_kept[applied], ends - self.run[applied], first)
+        latest = np.maximum.accumulate(np.where(is_break, np.arange(len(applied)), 0))
+        return np.minimum(ends - start[latest], rules.sequences // 2)
 
     def states(self, old: States, final: Ints, rules: Rules) -> States:
         """Return the new state of each group. `final` is the segment of its last row."""
-        taken = np.flatnonzero(self.is_applied)
-        segment = self.chain.segment[taken]
+        applied = np.flatnonzero(self.is_applied)
+        segment = self.chain.segment[applied]
         ends = np.searchsorted(segment, final, side="right")
         counts = ends - np.searchsorted(segment, final, side="left")
         is_new = counts > 0
         counts = np.minimum(counts, rules.ranges_max)
         offsets = np.cumsum(counts) - counts
         flat = np.repeat(ends - counts - offsets, counts) + np.arange(counts.sum())
-        newest = taken[np.maximum(ends - 1, 0)] if len(taken) else np.zeros(0, np.int64)
-        runs = self._runs(taken, rules)
+        newest = applied[np.maximum(ends - 1, 0)] if len(applied) else np.zeros(0, np.int64)
+        runs = self._runs(applied, rules)
 
         def chosen(fresh: Ints, stale: Ints) -> Ints:
-            return np.where(is_new, fresh, stale) if len(taken) else stale
+            return np.where(is_new, fresh, stale) if len(applied) else stale
 
         return States(
             is_known=old.is_known | is_new,
             epoch=chosen(self.epoch[newest], old.epoch),
             counts=counts,
-            first=self.first[taken][flat],
-            last=self.last[taken][flat],
-            run=chosen(runs[np.maximum(ends - 1, 0)] if len(taken) else runs, old.run),
+            first=self.first[applied][flat],
+            last=self.last[applied][flat],
+            run=chosen(runs[np.maximum(ends - 1, 0)] if len(applied) else runs, old.run),
             at_ms=chosen(self.at_ms[newest], old.at_ms),
         )
 

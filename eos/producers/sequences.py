@@ -45,19 +45,19 @@ def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
     done = chain.is_kept | chain.is_start
     follows = np.ones(len(chain), np.bool_)
     follows[1:] = chain.first[1:] == chain.last[:-1] + 1
-    odd = ~follows & ~done
-    if not odd.any():
+    irregular = ~follows & ~done
+    if not irregular.any():
         return np.ones(len(chain), np.bool_)
     # Search only the segments with an element that is not next in sequence; most have none.
     number: Ints = np.concatenate(([0], np.cumsum(np.diff(chain.segment) != 0)))
-    is_odd = np.zeros(int(number[-1]) + 1, np.bool_)
-    is_odd[number[odd]] = True
-    searched = is_odd[number]
+    is_irregular = np.zeros(int(number[-1]) + 1, np.bool_)
+    is_irregular[number[irregular]] = True
+    searched = is_irregular[number]
     found: Flags = ~searched
     at = np.flatnonzero(searched)
     segment, first, last = number[at], chain.first[at], chain.last[at]
-    behind = (_at_or_above if accepts_gaps else _exactly)(segment, first, last)
-    found[at] = _marked(behind, chain.is_start[at], segment) | chain.is_kept[at]
+    next_at = (_at_or_above if accepts_gaps else _exactly)(segment, first, last)
+    found[at] = _marked(next_at, chain.is_start[at], segment) | chain.is_kept[at]
     return found
 
 
@@ -67,16 +67,16 @@ def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
     count = len(first)
     low = min(int(first.min()), int(last.min()))
     span = max(int(first.max()), int(last.max())) - low + 3
-    begins = segment * span + (first - low)
-    wanted = segment * span + (last + 1 - low)
-    values, place = np.unique(begins, return_inverse=True)
+    start_keys = segment * span + (first - low)
+    next_keys = segment * span + (last + 1 - low)
+    values, place = np.unique(start_keys, return_inverse=True)
     index = np.arange(count, dtype=np.int64)
     order = np.lexsort((index, place))
     ranked = place[order] * count + index[order]
-    value = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    value = np.minimum(np.searchsorted(values, next_keys), len(values) - 1)
     at = np.searchsorted(ranked, value * count + index, side="right")
     at_most = np.minimum(at, count - 1)
-    is_there = (values[value] == wanted) & (at < count) & (place[order[at_most]] == value)
+    is_there = (values[value] == next_keys) & (at < count) & (place[order[at_most]] == value)
     return np.where(is_there, order[at_most], count)
 
 
@@ -98,11 +98,11 @@ def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
     return np.where(at < end, at, count)
 
 
-def _marked(behind: Ints, starts: Flags, segment: Ints) -> Flags:
-    """Return the elements that are reached from the starts. `behind` is each element's pointer."""
-    count = len(behind)
+def _marked(next_at: Ints, starts: Flags, segment: Ints) -> Flags:
+    """Return the elements that are reached from the starts. `next_at` is each element's pointer."""
+    count = len(next_at)
     longest = int(np.bincount(segment).max())
-    jumps = [np.append(behind, count)]
+    jumps = [np.append(next_at, count)]
     while 2 ** len(jumps) < longest:
         jumps.append(jumps[-1][jumps[-1]])
     reached = np.append(starts, False)

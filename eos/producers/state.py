@@ -97,9 +97,9 @@ class Rules:
     epochs: int = EPOCHS
 
     def __post_init__(self) -> None:
-        odd = self.accepts - {Verdict.APPENDED, Verdict.GAP, Verdict.UNKNOWN_PRODUCER}
+        unsupported = self.accepts - {Verdict.APPENDED, Verdict.GAP, Verdict.UNKNOWN_PRODUCER}
         is_circle = 2 <= self.sequences <= 2**32 or self.sequences == UNWRAPPED
-        if odd or self.ranges_max < 1 or not is_circle or not 1 <= self.epochs <= 2**62:
+        if unsupported or self.ranges_max < 1 or not is_circle or not 1 <= self.epochs <= 2**62:
             raise ValueError(
                 f"no rules: accepts={sorted(each.value for each in self.accepts)}, "
                 f"ranges_max={self.ranges_max}, sequences={self.sequences}, epochs={self.epochs}"
@@ -129,16 +129,16 @@ def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAF
         return Verdict.FENCED
     if event.epoch > state.epoch or not state.ranges:
         return Verdict.GAP if event.first else Verdict.APPENDED
-    circle, last = rules.sequences, state.ranges[-1].last
-    back = (last + 1 - event.first) % circle
+    modulus, last = rules.sequences, state.ranges[-1].last
+    back = (last + 1 - event.first) % modulus
     if back == 0:
         return Verdict.APPENDED
-    if back > circle // 2:
+    if back > modulus // 2:
         return Verdict.GAP
-    count = (event.last - event.first) % circle + 1
+    count = (event.last - event.first) % modulus + 1
     if count > back:
         return Verdict.LATE  # a part of it is new
-    if any(_is_inside(event, kept, circle) for kept in state.ranges):
+    if any(_is_inside(event, kept, modulus) for kept in state.ranges):
         return Verdict.DUPLICATE
     is_seen = rules.is_ordered and back <= state.run
     return Verdict.DUPLICATE if is_seen else Verdict.LATE
@@ -179,11 +179,11 @@ def require_valid(event: SequenceEvent, rules: Rules) -> None:
             raise ValueError(f"{name} is {value}: expected 0 to {limit - 1}")
 
 
-def _is_inside(event: SequenceEvent, kept: Range, circle: int) -> bool:
-    size = (kept.last - kept.first) % circle
-    begins = (event.first - kept.first) % circle
-    ends = (event.last - kept.first) % circle
-    return begins <= ends <= size
+def _is_inside(event: SequenceEvent, kept: Range, modulus: int) -> bool:
+    size = (kept.last - kept.first) % modulus
+    start = (event.first - kept.first) % modulus
+    ends = (event.last - kept.first) % modulus
+    return start <= ends <= size
 
 
 def _capped(run: int, rules: Rules) -> int:

@@ -119,11 +119,11 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
     rows = Events(group, epoch, first, last, at_ms, place, sizes, ends)
     keys = events.select(_KEYS).take(longs(order[starts]))
     spot = np.minimum(np.searchsorted(found, of_state), len(found) - 1)
-    is_asked = found[spot] == of_state
-    others = states.filter(array_of(~is_asked, pa.bool_()))
+    is_found = found[spot] == of_state
+    others = states.filter(array_of(~is_found, pa.bool_()))
     return (
         rows,
-        _arrays(states.filter(array_of(is_asked, pa.bool_())), spot[is_asked], len(found)),
+        _arrays(states.filter(array_of(is_found, pa.bool_())), spot[is_found], len(found)),
         keys,
         others,
     )
@@ -140,8 +140,8 @@ def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
         longs(states.run),
         longs(states.at_ms),
     ]
-    made = pa.table(columns, schema=others.schema).filter(array_of(states.is_known, pa.bool_()))
-    return pa.concat_tables([others, made]).combine_chunks()
+    result = pa.table(columns, schema=others.schema).filter(array_of(states.is_known, pa.bool_()))
+    return pa.concat_tables([others, result]).combine_chunks()
 
 
 def _arrays(states: pa.Table, group: Ints, groups: int) -> States:

@@ -17,7 +17,7 @@ from eos.protobuf.fields import Field, Fields, Label
 from eos.protobuf.limits import fits
 from eos.protobuf.message import Message
 
-Take: TypeAlias = Callable[[Any], Any]
+Reader: TypeAlias = Callable[[Any], Any]
 _MICROS_MAX = (1 << 63) - 1
 
 
@@ -27,28 +27,30 @@ class _UnreadableError(Exception):
 
 def read(message: Message, column: Any) -> Any:
     """Return the messages of an array of bytes as a struct array. Raises `TooLargeError`."""
-    kind, take, is_small = message.type, _message(message.fields), partial(fits, message)
-    return records(message.fields, [_row(kind, take, is_small, raw) for raw in column.to_pylist()])
+    kind, reader, is_small = message.type, _message(message.fields), partial(fits, message)
+    return records(
+        message.fields, [_row(kind, reader, is_small, raw) for raw in column.to_pylist()]
+    )
 
 
-def _row(kind: Any, take: Take, is_small: Callable[[bytes], bool], raw: bytes | None) -> Any:
+def _row(kind: Any, reader: Reader, is_small: Callable[[bytes], bool], raw: bytes | None) -> Any:
     if raw is None or not is_small(raw):
         return None
     try:
-        made = kind.FromString(raw)
-        if not kind.IsInitialized(made):  # a required field is missing
+        result = kind.FromString(raw)
+        if not kind.IsInitialized(result):  # a required field is missing
             return None
-        return take(made)
+        return reader(result)
     except (DecodeError, UnicodeDecodeError, _UnreadableError):  # the second: without the C parser
         return None
 
 
-def _message(fields: Fields) -> Take:
-    takes = [_field(each) for each in fields]
-    return lambda message: [take(message) for take in takes]
+def _message(fields: Fields) -> Reader:
+    readers = [_field(each) for each in fields]
+    return lambda message: [reader(message) for reader in readers]
 
 
-def _field(field: Field) -> Take:
+def _field(field: Field) -> Reader:
     name, get, value = field.name, attrgetter(field.name), _value(field)
     if field.key is not None:
         # Maps have no order. Sorted, a retried attempt gives the same result.
@@ -67,7 +69,7 @@ def _field(field: Field) -> Take:
     return lambda message: value(get(message))
 
 
-def _value(field: Field) -> Take:
+def _value(field: Field) -> Reader:
     """Return a function that converts a field's value to the element of its array (`arrays.py`)."""
     if field.fields:
         return _message(field.fields)

@@ -48,16 +48,16 @@ def write(message: Message, column: Any) -> Any:
     Raises UnfitError.
     """
     kind = message.type
-    made: list[bytes | None] = []
+    encoded: list[bytes | None] = []
     for row, fields in enumerate(_messages(message.fields, column)):
         if fields is None:
-            made.append(None)
+            encoded.append(None)
             continue
         try:
-            made.append(kind.SerializeToString(kind(**fields), deterministic=True))
+            encoded.append(kind.SerializeToString(kind(**fields), deterministic=True))
         except (EncodeError, ValueError, TypeError) as error:
             raise UnfitError(row, "", str(error)) from error
-    return binaries(made)
+    return binaries(encoded)
 
 
 def _messages(fields: Fields, array: Any) -> list[dict[str, Any] | None]:
@@ -90,9 +90,9 @@ def _require_one_of(fields: Fields, rows: Sequence[dict[str, Any] | None]) -> No
             choices.setdefault(field.choice, []).append(field.name)
     for name, among in choices.items():
         for row, values in enumerate(rows):
-            given = [each for each in among if values is not None and each in values]
-            if len(given) > 1:
-                reason = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in given)}"
+            present = [each for each in among if values is not None and each in values]
+            if len(present) > 1:
+                reason = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in present)}"
                 raise UnfitError(row, "", reason)
 
 
@@ -116,13 +116,13 @@ def _column(field: Field, array: Any) -> list[Any]:
     found = [make(inner[a - first : b - first]) for a, b in pairwise(bounds)]
     if not array.null_count:
         return found
-    there = array.is_valid().to_pylist()
-    return [each if is_there else None for each, is_there in zip(found, there, strict=True)]
+    validity = array.is_valid().to_pylist()
+    return [each if is_there else None for each, is_there in zip(found, validity, strict=True)]
 
 
-def _required(values: list[Any], what: str) -> list[Any]:
+def _required(values: list[Any], subject: str) -> list[Any]:
     if None in values:
-        raise UnfitError(values.index(None), "", f"it contains {what} that is null")
+        raise UnfitError(values.index(None), "", f"it contains {subject} that is null")
     return values
 
 
@@ -152,8 +152,8 @@ def _fast(array: Any) -> list[Any]:
 
 def _require_within(bounds: tuple[int, int], found: list[Any]) -> None:
     least, greatest = bounds
-    given = [each for each in found if each is not None]
-    if given and (min(given) < least or max(given) > greatest):
+    present = [each for each in found if each is not None]
+    if present and (min(present) < least or max(present) > greatest):
         row = next(at for at, v in enumerate(found) if v is not None and not least <= v <= greatest)
         raise UnfitError(row, "", f"expected {least} to {greatest}, got {found[row]}")
 

@@ -55,24 +55,24 @@ def message_in(raw: bytes, name: str) -> Message:
     files = {each.name: each for each in found.file}
     if not files or "" in files:  # almost any bytes parse as a message without known fields
         raise ValueError(f"expected a descriptor file with at least one .proto file: {_MADE_BY}")
-    homes = {full: each.name for each in found.file for full in _messages(each)}
-    home = homes.get(name)
+    files_by_name = {full: each.name for each in found.file for full in _messages(each)}
+    home = files_by_name.get(name)
     if home is None:
         raise ValueError(
-            f"expected the name of a message in the file{_error_text(name, list(homes))}"
+            f"expected the name of a message in the file{_error_text(name, list(files_by_name))}"
         )
     needed: dict[str, Any] = {}
     _add(files, home, needed)
-    kept = descriptor_pb2.FileDescriptorSet()
+    selected = descriptor_pb2.FileDescriptorSet()
     for each in needed.values():
-        kept.file.add().CopyFrom(each)
-        kept.file[-1].ClearField("source_code_info")  # comments
-    made = Message(name, kept.SerializeToString(deterministic=True))
+        selected.file.add().CopyFrom(each)
+        selected.file[-1].ClearField("source_code_info")  # comments
+    result = Message(name, selected.SerializeToString(deterministic=True))
     try:
-        _built(made)
+        _built(result)
     except TypeError as error:  # the library raises it for inconsistent files
         raise ValueError(f"expected a consistent set of files: {error}") from error
-    return made
+    return result
 
 
 def _messages(file: Any) -> list[str]:

@@ -72,8 +72,8 @@ def _called(function: Callable[..., Any], returns: str, *columns: Column | str) 
     from pyspark.sql.pandas.functions import arrow_udf
 
     make: Any = arrow_udf  # PySpark's own types lack it
-    made: Column = make(function, returns)(*columns)
-    return made
+    result: Column = make(function, returns)(*columns)
+    return result
 
 
 def _refused(
@@ -84,11 +84,11 @@ def _refused(
         offset, partition = at >> 16, at & 0xFFFF
         row = f"the row made from {topic or 'the source'}-{partition} at offset {offset}"
         fields = {"source_topic": topic, "source_partition": partition, "source_offset": offset}
-    where = f" in field `{error.path}`" if error.path else ""
+    in_field = f" in field `{error.path}`" if error.path else ""
     name, reason = message.name, error.reason
     return RecordRefusedError(
         "protobuf_value_invalid",
-        f"{place}: {row} does not fit the message `{name}`{where}: {reason}",
+        f"{place}: {row} does not fit the message `{name}`{in_field}: {reason}",
         hint="correct the value in a step, or drop such rows by `where`, a rule of `expect` or a "
         "step",
         **fields,

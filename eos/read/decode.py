@@ -23,8 +23,8 @@ from eos.config.rejected_records import MALFORMED, Answer
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.formats.expressions import (
     Format,
+    cast,
     columns_of,
-    kept,
     literal,
     parsed,
     quoted,
@@ -99,22 +99,22 @@ class Decode:
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Return the accepted rows with their parsed columns. Builds a plan and runs nothing."""
-        rows = self._taken(frame)
+        rows = self._accepted(frame)
         if rows.isStreaming:
             rows = _shared(rows)
         return rows if self.distinct is None else self.distinct.apply(rows)
 
-    def _taken(self, frame: DataFrame) -> DataFrame:
+    def _accepted(self, frame: DataFrame) -> DataFrame:
         if self.is_plain:
             return frame
         from pyspark.sql import functions as f
 
-        judged = self._judged(frame)
-        kept = [quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
+        checked = self._with_rules(frame)
+        columns = [quoted(name) for name in checked.columns if name not in (_WRONG, _CAUSE)]
         if self.is_strict:
-            return judged.where(_raising()).selectExpr(*kept)
-        seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
-        return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
+            return checked.where(_raising()).selectExpr(*columns)
+        observed = checked.observe(_METRIC, *map(f.expr, self._counted()))
+        return observed.where(f"{_CAUSE} IS NULL").selectExpr(*columns)
 
     def dead_letters(self, frame: DataFrame) -> DataFrame:
         """Return the rejected rows that become dead letters.
@@ -124,28 +124,28 @@ class Decode:
         """
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
-        named = [literal(each.name) for each in self.causes]
+        names = [literal(each.name) for each in self.causes]
         reasons = [literal(f"not true: {each.condition}") for each in self.causes]
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
         from pyspark.sql import functions as f
 
         before = [name for name in (RULE, ERROR) if name in frame.columns]
-        judged = self._judged(frame, with_bytes=True, carries=(*self.carries, *before))
-        wanted = [f"{_CAUSE} IN ({', '.join(map(str, numbers))})"] if numbers else []
-        wanted += [f"{RULE} IS NOT NULL"] if before else []
+        checked = self._with_rules(frame, with_bytes=True, carries=(*self.carries, *before))
+        conditions = [f"{_CAUSE} IN ({', '.join(map(str, numbers))})"] if numbers else []
+        conditions += [f"{RULE} IS NOT NULL"] if before else []
         named_before = {name: f"{name}, " if before else "" for name in (RULE, ERROR)}
         return (
             # This count is not used. It keeps the filter above the parser, as in `apply`.
-            judged.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
-            .where(" OR ".join(wanted))
+            checked.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
+            .where(" OR ".join(conditions))
             .selectExpr(
                 *kafkas,
-                f"coalesce({named_before[RULE]}{_nth(named)}) AS {RULE}",
+                f"coalesce({named_before[RULE]}{_nth(names)}) AS {RULE}",
                 f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(reasons)}) AS {ERROR}",
             )
         )
 
-    def _judged(
+    def _with_rules(
         self, frame: DataFrame, *, with_bytes: bool = False, carries: Sequence[str] | None = None
     ) -> DataFrame:
         """Return all rows with the columns of the first step, and the rule that rejects each row.
@@ -153,16 +153,16 @@ class Decode:
         `with_bytes` adds the key and value as bytes, which dead letters need.
         """
         formats = {"key": self.key, "value": self.value}
-        named = [kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
-        named += self.carries if carries is None else carries
+        parts = [cast(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
+        parts += self.carries if carries is None else carries
         for name, each in formats.items():
-            named += columns_of(name, each)
+            parts += columns_of(name, each)
         if with_bytes:
-            named += [f"{name} AS {as_bytes}" for name, as_bytes in _BYTES.items()]
-        wrong = [word for name, each in formats.items() for word in wrong_with(name, each)]
-        named.append(f"{_case(wrong)} AS {_WRONG}")
+            parts += [f"{name} AS {as_bytes}" for name, as_bytes in _BYTES.items()]
+        malformed = [word for name, each in formats.items() for word in wrong_with(name, each)]
+        parts.append(f"{_case(malformed)} AS {_WRONG}")
         self._require_schemas(frame)
-        read = with_records(frame, formats).selectExpr(*named)
+        read = with_records(frame, formats).selectExpr(*parts)
         causes = [(f"{_WRONG} IS NOT NULL", "0")]
         for number, rule in enumerate(self.rules, 1):
             # On a line of its own, since the user's condition may end in a comment.
@@ -177,7 +177,7 @@ class Decode:
                 try:
                     frame.selectExpr(parsed(name, replace(each, subject="")))
                 except Exception as error:
-                    reason = avro.words_of(error)
+                    reason = avro.message_of(error)
                     raise TransformError(
                         "avro_schema_unsupported",
                         f"Spark can't use the Avro schema of the {name}: {reason}",
@@ -224,7 +224,7 @@ class Decode:
                 )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.
-            again = self._judged(frame).selectExpr(*self._counted())
+            again = self._with_rules(frame).selectExpr(*self._counted())
             return self._rejected(again.collect()[0], frame)
         row = metrics.apply(_METRIC)
         counted: list[Any] = []
@@ -362,8 +362,8 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
 
     try:
         # Next to "*" an aggregate is an error, so a rule can't be one.
-        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")
-        kind = asked.schema.fields[-1].dataType.simpleString()
+        evaluated = read.selectExpr("*", f"(\n{rule.condition}\n)")
+        kind = evaluated.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
         reason = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
         # Spark's line numbers include the line of the opening bracket.

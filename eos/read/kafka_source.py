@@ -100,9 +100,9 @@ class SparkKafkaSource:
             return "subscribe", ",".join(self.topics)
         # Kafka's own clients match whole names, but Spark also matches a part of a name: without
         # the anchors, `orders` would also read `orders.out`.
-        whole = f"^(?:{self.pattern})$"
-        _require_java(spark, whole, self.pattern)
-        return "subscribePattern", whole
+        anchored = f"^(?:{self.pattern})$"
+        _require_java(spark, anchored, self.pattern)
+        return "subscribePattern", anchored
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -120,14 +120,14 @@ def _listed(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:
+def _require_java(spark: SparkSession, anchored: str, pattern: str) -> None:
     """Raise UsageError if Java can't compile the pattern. In the query the same error would look
     temporary, and the run would be started again."""
     from pyspark.errors import IllegalArgumentException
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
     try:
-        jvm.java.util.regex.Pattern.compile(whole)
+        jvm.java.util.regex.Pattern.compile(anchored)
     except IllegalArgumentException as error:
         reason = str(error).splitlines()[0]
         raise UsageError(

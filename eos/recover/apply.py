@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from eos.errors import UnavailableError
 from eos.faults import CrashPlan
-from eos.inspect.snapshot import Snapshot, look, readable, soon
+from eos.inspect.snapshot import Snapshot, readable, short_deadline, take_snapshot
 from eos.kafka.client import KafkaClient
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -35,44 +35,48 @@ class AppliedChange:
     offset: int | None = None
 
 
-def propose(planned: Plan, wire: KafkaClient, verb: Verb, *, take_over: bool) -> LedgerChange:
+def propose(planned: Plan, client: KafkaClient, verb: Verb, *, take_over: bool) -> LedgerChange:
     """Return the change that the verb would make, or raise the reason to refuse it.
 
     A running pipeline is not disturbed.
     """
-    view = look(planned, wire, skips_foreign=True)
+    view = take_snapshot(planned, client, skips_foreign=True)
     require_free(view.planned, view.last, is_forced=take_over)
     return change_of(verb, view)
 
 
 def act(
-    planned: Plan, wire: KafkaClient, verb: Verb, *, why: str, take_over: bool
+    planned: Plan, client: KafkaClient, verb: Verb, *, reason: str, take_over: bool
 ) -> AppliedChange:
     planned = identified(planned)
     lock = RunLock(planned)
     with closing(lock), closing(Bus()) as bus:
-        lock.take(is_forced=take_over)
+        lock.acquire(is_forced=take_over)
         bus.subscribe(Console())
-        wire.agree_on_profile(soon())
+        client.agree_on_profile(short_deadline())
         # An open transaction may hide values now. The fence ends it, and then they can be read.
         with suppress(UnavailableError):
-            change = propose(planned, wire, verb, take_over=take_over)
+            change = propose(planned, client, verb, take_over=take_over)
             if change.after is None:
                 _rename(planned, change)
                 return AppliedChange(change)
-        source = LiveSource(planned, wire)
-        require_no_members(planned, source, soon())
+        source = LiveSource(planned, client)
+        require_no_members(planned, source, short_deadline())
         crash = CrashPlan.from_environment()
-        taken = acquire(planned, wire, crash, soon(), is_forced=take_over, skips_foreign=True)
-        view = Snapshot(planned, source, taken.ledger, taken.last, readable(planned))
-        with still_ours(taken.coordinator, taken.ledger):
+        acquired = acquire(
+            planned, client, crash, short_deadline(), is_forced=take_over, skips_foreign=True
+        )
+        view = Snapshot(planned, source, acquired.ledger, acquired.last, readable(planned))
+        with still_ours(acquired.coordinator, acquired.ledger):
             change = change_of(verb, view)
         if change.after is None:
             _rename(planned, change)
             return AppliedChange(change)
-        batches = taken.batches(view.position, source, bus)
-        batches.note("recovery", change.after, change.note(why))
-        written = taken.ledger.read_last(soon())  # a snapshot may precede the commit's marker
+        batches = acquired.batches(view.position, source, bus)
+        batches.note("recovery", change.after, change.note(reason))
+        written = acquired.ledger.read_last(
+            short_deadline()
+        )  # a snapshot may precede the commit's marker
         # Rename last. If the process dies before this, the note is in the ledger, and the next run
         # takes a fresh checkpoint anyway.
         _rename(planned, change)

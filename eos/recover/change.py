@@ -59,8 +59,8 @@ class LedgerChange:
         """Return the group offsets that change. Offsets of other partitions are kept."""
         if self.after is None or self.group is None:
             return {}
-        kept = {tp: offset for tp, offset in self.group.items() if tp in self.after.ends}
-        return moves(kept, self.after.ends)
+        unchanged = {tp: offset for tp, offset in self.group.items() if tp in self.after.ends}
+        return moves(unchanged, self.after.ends)
 
     @property
     def topic_ids(self) -> Mapping[str, tuple[str | None, str | None]]:
@@ -130,7 +130,7 @@ class LedgerChange:
     def note(self, why: str) -> dict[str, Any]:
         """Return the ledger's note: user, time, reason, old values. The record has the new ones."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return {"by": _who(), "at": now, "why": why, **self.as_json()}
+        return {"by": _operator(), "at": now, "why": why, **self.as_json()}
 
 
 Verb = Callable[[Snapshot], LedgerChange]
@@ -182,13 +182,13 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
     return found
 
 
-def _moved(what: str, moved: Moves) -> list[str]:
+def _moved(subject: str, moved: Moves) -> list[str]:
     lines = [
-        f"{what}  {tp}  {_or_none(a)} -> {_or_none(b)}"
+        f"{subject}  {tp}  {_or_none(a)} -> {_or_none(b)}"
         for tp, (a, b) in list(moved.items())[:_SHOWN_MAX]
     ]
     if len(moved) > _SHOWN_MAX:
-        lines.append(f"{what}  and {len(moved) - _SHOWN_MAX} more partitions (--json has all)")
+        lines.append(f"{subject}  and {len(moved) - _SHOWN_MAX} more partitions (--json has all)")
     return lines
 
 
@@ -204,7 +204,7 @@ def _nested(moved: Moves) -> dict[str, Any]:
     return pairs
 
 
-def _who() -> str:
+def _operator() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -25,7 +25,7 @@ def adopt(path: str | None) -> Verb:
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         checkpoint, is_own = _checkpoint(view, path)
-        words = f"--adopt-checkpoint {shlex.quote(checkpoint.location)}"
+        options = f"--adopt-checkpoint {shlex.quote(checkpoint.location)}"
         if view.last is not None:
             view.require_same_topics()
         try:
@@ -37,15 +37,15 @@ def adopt(path: str | None) -> Verb:
                 hint="only a checkpoint of exactly one Kafka source can be adopted",
                 path=checkpoint.location,
             ) from error
-        taken = _in_source(view, found, checkpoint)
-        remarks += _left_out(view, found, taken, checkpoint)
-        remarks += _require_readable(view, taken)
-        ends = {**before.ends, **taken}
+        accepted = _in_source(view, found, checkpoint)
+        remarks += _left_out(view, found, accepted, checkpoint)
+        remarks += _require_readable(view, accepted)
+        ends = {**before.ends, **accepted}
         moved = moves(before.ends, ends)
         if not moved:
-            return no_change(words, before, "the ledger ends where the checkpoint does")
+            return no_change(options, before, "the ledger ends where the checkpoint does")
         remarks += consequences(view, moved)
-        return LedgerChange(words, before, view.moved(ends), view.group(ends), remarks)
+        return LedgerChange(options, before, view.moved(ends), view.group(ends), remarks)
 
     return verb
 
@@ -124,8 +124,8 @@ def _last(view: Snapshot, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends
 
 def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
     here = view.partitions()
-    taken = {tp: end for tp, end in found.items() if tp in here}
-    if not taken:
+    accepted = {tp: end for tp, end in found.items() if tp in here}
+    if not accepted:
         topics = ", ".join(sorted({tp.topic for tp in found})) or "nothing"
         raise UsageError(
             "checkpoint_other_topics",
@@ -133,10 +133,10 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
             "pipeline does not read",
             hint="is it the right checkpoint, and does the profile name its cluster?",
         )
-    return taken
+    return accepted
 
 
-def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
+def _left_out(view: Snapshot, found: Ends, accepted: Ends, checkpoint: Checkpoint) -> list[str]:
     """Return sentences about partitions that only the checkpoint or only the pipeline has."""
     remarks = []
     if view.last is None:
@@ -144,9 +144,11 @@ def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) 
             "a checkpoint has no topic ids: if a topic was recreated since, or this is another "
             "cluster, its offsets mean other records"
         )
-    if found.keys() - taken.keys():
-        remarks.append(f"{names_of(found.keys() - taken.keys())}: not in the source now; ignored")
-    new = view.partitions() - taken.keys() - view.position.ends.keys()
+    if found.keys() - accepted.keys():
+        remarks.append(
+            f"{names_of(found.keys() - accepted.keys())}: not in the source now; ignored"
+        )
+    new = view.partitions() - accepted.keys() - view.position.ends.keys()
     if new:
         remarks.append(f"{names_of(new)}: not in the checkpoint, so it is read from its beginning")
     if checkpoint.has_state():
@@ -154,10 +156,10 @@ def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) 
     return remarks
 
 
-def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
-    limits = bounds(view.source, taken)
+def _require_readable(view: Snapshot, accepted: Ends) -> list[str]:
+    limits = bounds(view.source, accepted)
     remarks = []
-    for tp, offset in limits.outside(taken).items():
+    for tp, offset in limits.outside(accepted).items():
         if offset > limits.latest[tp]:
             raise UsageError(
                 "checkpoint_beyond_source",

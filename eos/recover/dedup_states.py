@@ -48,16 +48,16 @@ def states_of(view: Snapshot, record: LedgerRecord) -> str:
     Raise PromiseBrokenError if it is missing. If all producers were forgotten before, return an
     empty version instead.
     """
-    dedup, wanted = view.planned.dedup, record.position.producers
+    dedup, required = view.planned.dedup, record.position.producers
     if dedup is None:
-        return wanted
+        return required
     try:
-        state_versions(view.planned, dedup).require(wanted)
+        state_versions(view.planned, dedup).require(required)
     except PromiseBrokenError:
         if view.position.producers:
             raise
         return ""
-    return wanted
+    return required
 
 
 def _require_dedup(view: Snapshot, verb: str) -> None:

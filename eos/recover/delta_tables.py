@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import UsageError
-from eos.inspect.snapshot import Snapshot, soon
+from eos.inspect.snapshot import Snapshot, short_deadline
 from eos.ledger.record import LedgerRecord, TableState, nested
 from eos.recover.change import LedgerChange, Verb, no_change
 
@@ -18,18 +18,18 @@ def accept_table(name: str) -> Verb:
     """
 
     def verb(view: Snapshot) -> LedgerChange:
-        before, words = view.position, f"--accept-table {name}"
+        before, options = view.position, f"--accept-table {name}"
         known = before.tables.get(name)
         if known is None:
             _require_declared(view, name)
-            return no_change(words, before, f"the ledger has no state of the table {name}")
+            return no_change(options, before, f"the ledger has no state of the table {name}")
         left = {each: at for each, at in before.tables.items() if each != name}
         remarks = [
             f"table {name}  record {known.at} of table id {known.id} -> as the next run finds it",
             *_missing(view, name, known),
         ]
         after = replace(before, tables=left)
-        return LedgerChange(words, before, after, view.group(before.ends), remarks)
+        return LedgerChange(options, before, after, view.group(before.ends), remarks)
 
     return verb
 
@@ -39,7 +39,9 @@ def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
 
     Only the table itself shows whether it has the last attempt.
     """
-    attempts = (each for each in view.ledger.newest_first(soon()) if each.attempt is not None)
+    attempts = (
+        each for each in view.ledger.newest_first(short_deadline()) if each.attempt is not None
+    )
     newest: LedgerRecord | None = next(attempts, None)
     # As if the table's log had no newer write than the ledger records.
     status = table_status(known.at, known.at, -1 if newest is None else newest.offset)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
 from eos.inspect.layout import record_time
-from eos.inspect.snapshot import Snapshot, bounds, soon
+from eos.inspect.snapshot import Snapshot, bounds, short_deadline
 from eos.ledger.decoder import decoded
 from eos.ledger.record import LedgerRecord, Position
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
@@ -31,7 +31,7 @@ def change_of(verb: Verb, view: Snapshot) -> LedgerChange:
 def skip_foreign(view: Snapshot) -> LedgerChange:
     """Return the change that resumes from the newest record of the pipeline."""
     verb, before = "--skip-foreign", view.position
-    for _ in view.ledger.newest_first(soon()):
+    for _ in view.ledger.newest_first(short_deadline()):
         pass  # the loop collects all foreign records, however old
     topic = view.ledger.partition.topic
     offsets = sorted(view.ledger.foreign, reverse=True)
@@ -73,9 +73,9 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
             "the pipeline wrote",
         ) from error
     after = _accepted(view, copied)
-    who = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
+    note = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
     remarks = [
-        f"accepts the record at offset {copied.offset}, {who}: no transaction proves who wrote it",
+        f"accepts the record at offset {copied.offset}, {note}: no transaction proves who wrote it",
         *_topics(copied.position, after),
         *consequences(view, moves(before.ends, after.ends)),
     ]
@@ -120,5 +120,5 @@ def _topics(before: Position, after: Position) -> list[str]:
 
 def _listed(offsets: list[int]) -> str:
     more = f" and {len(offsets) - _SHOWN_MAX} or more" if len(offsets) > _SHOWN_MAX else ""
-    many = "s" if len(offsets) > 1 else ""
-    return f"the record{many} at offset{many} {', '.join(map(str, offsets[:_SHOWN_MAX]))}{more}"
+    plural = "s" if len(offsets) > 1 else ""
+    return f"the record{plural} at offset{plural} {', '.join(map(str, offsets[:_SHOWN_MAX]))}{more}"

@@ -7,7 +7,7 @@ group's offsets, or if the ledger was lost.
 from __future__ import annotations
 
 from eos.errors import UnavailableError, UsageError
-from eos.inspect.snapshot import Snapshot, bounds, names_of, soon
+from eos.inspect.snapshot import Snapshot, bounds, names_of, short_deadline
 from eos.ledger import group_offsets
 from eos.ledger.record import Ends
 from eos.recover.change import LedgerChange, consequences, moves, no_change
@@ -33,9 +33,11 @@ def from_group(view: Snapshot) -> LedgerChange:
     if not moved:
         return no_change(verb, before, "the group's offsets are the ledger's ends")
     remarks = consequences(view, moved)
-    kept, new = before.ends.keys() - found.keys(), here - ends.keys()
-    if kept:
-        remarks.append(f"{names_of(kept)}: the group has no offset, so the ledger's end is kept")
+    unchanged, new = before.ends.keys() - found.keys(), here - ends.keys()
+    if unchanged:
+        remarks.append(
+            f"{names_of(unchanged)}: the group has no offset, so the ledger's end is kept"
+        )
     if new:
         remarks.append(f"{names_of(new)}: in neither of them, so it is read from its beginning")
     foreign = every.keys() - found.keys()
@@ -57,7 +59,7 @@ def restore_group(view: Snapshot) -> LedgerChange:
             hint=f"`eos recover {view.name}` lists what is left to resume from",
         )
     view.require_same_topics()
-    found = _seen(view, view.group(before.ends))
+    found = _visible(view, view.group(before.ends))
     if not group_offsets.differing(before.ends, found):
         return no_change(verb, before, "the group's offsets are the ledger's ends")
     return LedgerChange(verb, before, before, found)
@@ -70,12 +72,12 @@ def _every_offset(view: Snapshot) -> Ends:
     ones.
     """
     known = view.partitions() | view.position.ends.keys()
-    found = dict(_seen(view, view.group(known)))
-    rest = view.wire.committed_offsets(view.planned.names.group, soon())
+    found = dict(_visible(view, view.group(known)))
+    rest = view.client.committed_offsets(view.planned.names.group, short_deadline())
     return {**{tp: each.offset for tp, each in rest.items()}, **found}
 
 
-def _seen(view: Snapshot, found: Ends | None) -> Ends:
+def _visible(view: Snapshot, found: Ends | None) -> Ends:
     if found is None:
         raise UnavailableError(
             "group_offsets_hidden",

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 
 from eos.errors import UsageError
 from eos.inspect.layout import record_time
-from eos.inspect.snapshot import Snapshot, bounds, names_of, soon
+from eos.inspect.snapshot import Snapshot, bounds, names_of, short_deadline
 from eos.ledger.record import Ends, LedgerRecord
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
@@ -22,21 +22,21 @@ def rewind(to: str) -> Verb:
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         record = _record(view, to)
-        words = f"--rewind-to {record.offset}"
+        options = f"--rewind-to {record.offset}"
         view.require_same_topics()
-        then, kept, remarks = _reachable(view, record)
+        then, unchanged, remarks = _reachable(view, record)
         _require_there(view, record, then)
         producers = states_of(view, record)
-        wanted = {**then, **kept}
-        if wanted == before.ends:
-            return no_change(words, before, "the ledger is at that position")
+        required = {**then, **unchanged}
+        if required == before.ends:
+            return no_change(options, before, "the ledger is at that position")
         after = replace(
-            view.moved(wanted),
+            view.moved(required),
             query_id=record.position.query_id,
             batch_id=record.position.batch_id,
             producers=producers,
         )
-        new = before.ends.keys() - wanted.keys()
+        new = before.ends.keys() - required.keys()
         if new:
             remarks.append(
                 f"{names_of(new)}: not in that record, so it is read from its beginning, and its "
@@ -44,10 +44,10 @@ def rewind(to: str) -> Verb:
             )
         remarks = [
             f"to the record of {record_time(record)}",
-            *consequences(view, moves(before.ends, wanted)),
+            *consequences(view, moves(before.ends, required)),
             *remarks,
         ]
-        return LedgerChange(words, before, after, view.group(wanted), remarks)
+        return LedgerChange(options, before, after, view.group(required), remarks)
 
     return verb
 
@@ -55,7 +55,7 @@ def rewind(to: str) -> Verb:
 def _record(view: Snapshot, to: str) -> LedgerRecord:
     offset, time_ms = _meant(to)
     nearest: LedgerRecord | None = None
-    for record in view.ledger.newest_first(soon()) if view.last else ():
+    for record in view.ledger.newest_first(short_deadline()) if view.last else ():
         if offset is None:
             is_found, is_past = record.at_ms <= time_ms, False
         else:
@@ -108,19 +108,19 @@ def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[s
     then, now = record.position, view.position
     same = {name for name, known in then.topic_ids.items() if now.topic_ids.get(name) == known}
     others = then.topic_ids.keys() - same
-    kept = {tp: end for tp, end in now.ends.items() if tp.topic in others}
+    unchanged = {tp: end for tp, end in now.ends.items() if tp.topic in others}
     remarks = [
         f"{name} was recreated since, and keeps its current ends"
         if name in now.topic_ids
         else f"{name} was removed from the ledger since, and is not added again"
         for name in sorted(others)
     ]
-    return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, remarks
+    return {tp: end for tp, end in then.ends.items() if tp.topic in same}, unchanged, remarks
 
 
-def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
-    limits = bounds(view.source, wanted)
-    outside = limits.outside(wanted)
+def _require_there(view: Snapshot, record: LedgerRecord, required: Ends) -> None:
+    limits = bounds(view.source, required)
+    outside = limits.outside(required)
     if outside:
         tp, offset = next(iter(outside.items()))
         raise UsageError(

@@ -28,16 +28,16 @@ def forget_topics(topics: Sequence[str]) -> Verb:
         before = view.position
         known = before.topic_ids.keys() | {tp.topic for tp in before.ends}
         _require_known(view, names, known)
-        gone = view.gone(names)
-        now = view.source.topic_ids(set(names) - gone)
+        missing = view.missing_topics(names)
+        now = view.source.topic_ids(set(names) - missing)
         remarks = [_forgotten(view, name, now.get(name)) for name in names]
         ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
         rest = view.source.topic_ids(known - set(names))  # raises for another missing topic
         require_same_topics(view.name, before, rest)
         ids = {name: each for name, each in before.topic_ids.items() if name not in names}
         after = replace(before, ends=ends, topic_ids=ids, is_reset=True)
-        words = " ".join(f"--forget-topic {name}" for name in names)
-        return LedgerChange(words, before, after, view.group(ends), remarks)
+        options = " ".join(f"--forget-topic {name}" for name in names)
+        return LedgerChange(options, before, after, view.group(ends), remarks)
 
     return verb
 
@@ -93,15 +93,15 @@ def accept_start(view: Snapshot) -> LedgerChange:
         f"{each.end - 1} were deleted before they were read"
         for each in lost
     ]
-    begun, more_lost, more_remarks = _begun(view)
-    ends = {**before.ends, **truncated, **begun}
+    starts, more_lost, more_remarks = _late_partitions(view)
+    ends = {**before.ends, **truncated, **starts}
     if ends == before.ends:
         return no_change(verb, before, "every partition has its next record: nothing is lost")
     remarks, lost = remarks + more_remarks, lost + more_lost
     return LedgerChange(verb, before, view.moved(ends), view.group(ends), remarks, lost)
 
 
-def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
+def _late_partitions(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
     """Return the ends, losses and sentences of new partitions that skip their beginning.
 
     The ledger does not know these partitions, and the checkpoint plans them from a later offset.
@@ -112,17 +112,19 @@ def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
     here = view.partitions()
     tps = [tp for tp in ranges.unknown(view.position, step) if tp in here]
     earliest = view.source.earliest(tps)
-    odd = {tp: step.starts[tp] for tp in tps if step.starts[tp] != earliest[tp]}
-    ends = {tp: max(start, earliest[tp]) for tp, start in odd.items()}
+    differing = {tp: step.starts[tp] for tp in tps if step.starts[tp] != earliest[tp]}
+    ends = {tp: max(start, earliest[tp]) for tp, start in differing.items()}
     lost = [
-        LostOffsets(tp, start, earliest[tp]) for tp, start in odd.items() if start < earliest[tp]
+        LostOffsets(tp, start, earliest[tp])
+        for tp, start in differing.items()
+        if start < earliest[tp]
     ]
     remarks = [
         f"{tp} is new and begins at {end}"
         + (
             f": {end - earliest[tp]:,} offsets before it are not read"
             if end > earliest[tp]
-            else f": {end - odd[tp]:,} offsets that were planned are gone"
+            else f": {end - differing[tp]:,} offsets that were planned are gone"
         )
         for tp, end in ends.items()
     ]

@@ -51,7 +51,7 @@ class DeadLetterTopic:
     """The dead letters of a pipeline. `prefix` and `state_root` are those of the profile."""
 
     planned: Plan
-    wire: KafkaClient
+    client: KafkaClient
     prefix: str
     state_root: str
 
@@ -83,7 +83,7 @@ class DeadLetterTopic:
     def ends(self, deadline: Deadline) -> tuple[str, Mapping[TopicPartition, tuple[int, int]]]:
         """Return the topic's id, and each partition's first offset and its last stable offset."""
         info = existing_topics(
-            self.wire,
+            self.client,
             [self.name],
             deadline,
             what="dead-letter",
@@ -92,8 +92,8 @@ class DeadLetterTopic:
             hint="create it, or set `create` in the sink, so that the next run creates it",
         )[self.name]
         partitions = [TopicPartition(self.name, number) for number in range(info.partitions)]
-        first = self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
-        end = self.wire.list_offsets(partitions, "latest", committed=True, deadline=deadline)
+        first = self.client.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+        end = self.client.list_offsets(partitions, "latest", committed=True, deadline=deadline)
         return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
 
     def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
@@ -105,7 +105,7 @@ class DeadLetterTopic:
         while start < end:  # each turn reads on, up to a fixed end
             deadline = Deadline.after_ms(READ_TIMEOUT_MS)
             try:
-                records = self.wire.read_records(
+                records = self.client.read_records(
                     tp,
                     start,
                     end,
@@ -136,7 +136,7 @@ class DeadLetterTopic:
         """
         if refused.fields.get("error") != _OFFSET_OUT_OF_RANGE:
             raise refused
-        first = self.wire.list_offsets([tp], "earliest", committed=False, deadline=deadline)[tp]
+        first = self.client.list_offsets([tp], "earliest", committed=False, deadline=deadline)[tp]
         if first <= start:
             raise refused
         return first
@@ -159,9 +159,9 @@ class DeadLetterTopic:
     def _reached(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
         """Return the offsets up to which a rule's dead letters were replayed."""
         planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
-        if self.wire.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
+        if self.client.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
             return {}
-        last = ledger_of(planned, self.wire).look(deadline)
+        last = ledger_of(planned, self.client).peek(deadline)
         is_same = last is not None and last.position.topic_ids.get(self.name) == topic_id
         return last.position.ends if last is not None and is_same else {}
 
@@ -176,7 +176,7 @@ class ReplayedTopic(LiveSource):
         name = self.planned.names.pipeline
         known = "records replayed before are committed; replay again for the dead letters there"
         found = existing_topics(
-            self.wire,
+            self.client,
             topics,
             Deadline.after_ms(self.timeout_ms),
             what="dead-letter",

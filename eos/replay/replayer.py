@@ -88,28 +88,33 @@ class _Part:
 
 
 def put_back(
-    topic: DeadLetterTopic, wanted: ReplayRequest, bus: Bus, crash: Dies, *, take_over: bool = False
+    topic: DeadLetterTopic,
+    request: ReplayRequest,
+    bus: Bus,
+    crash: Dies,
+    *,
+    take_over: bool = False,
 ) -> ReplayResult:
     """Replay all dead letters of the rule that are in the topic now.
 
     Records that are rejected again meanwhile are left to the next replay.
     """
-    planned, wire = topic.of_rule(wanted.rule), topic.wire
+    planned, client = topic.of_rule(request.rule), topic.client
     deadline = Deadline.after_ms(READ_TIMEOUT_MS)
     with closing(RunLock(planned)) as lock:
-        lock.take(is_forced=take_over)
-        wire.agree_on_profile(deadline)
-        taken = acquire(planned, wire, crash, deadline, is_forced=take_over)
+        lock.acquire(is_forced=take_over)
+        client.agree_on_profile(deadline)
+        acquired = acquire(planned, client, crash, deadline, is_forced=take_over)
         # Read the ends after the fence. The fenced replay may have advanced beyond earlier ends.
         topic_id, ends = topic.ends(deadline)
-        source = ReplayedTopic(planned, wire, topic_id=topic_id)
-        with still_ours(taken.coordinator, taken.ledger):
+        source = ReplayedTopic(planned, client, topic_id=topic_id)
+        with still_ours(acquired.coordinator, acquired.ledger):
             require_no_members(planned, source, deadline)
-            position = _position(planned, taken.last, topic_id, ends)
-        batches = taken.batches(position, source, bus)
+            position = _position(planned, acquired.last, topic_id, ends)
+        batches = acquired.batches(position, source, bus)
         batches.note("start")
         until = {tp: end for tp, (_, end) in ends.items()}
-        replay = _Replay(topic, planned, wanted, until, batches, crash)
+        replay = _Replay(topic, planned, request, until, batches, crash)
         with _terminable():
             try:
                 done = replay.through()
@@ -118,7 +123,7 @@ def put_back(
                 note_clean_end(batches, bus, is_at_rest=False)
                 raise
         note_clean_end(batches, bus, is_at_rest=False)
-        trim(taken.ledger, LEDGER_KEPT, bus)
+        trim(acquired.ledger, LEDGER_KEPT, bus)
     return done
 
 
@@ -227,7 +232,7 @@ class _Replay:
             for name in topics:
                 self._require_kept(name, letters, deadline)
         self._targets |= {name: found[name] for name in topics if name not in self._targets}
-        config = self.topic.wire.topic_config
+        config = self.topic.client.topic_config
         limits = {name: int(config(name, "max.message.bytes", deadline)) for name in topics}
         return Targets.of({name: (found[name].partitions, limits[name]) for name in topics})
 
@@ -249,11 +254,11 @@ class _Replay:
             targets=targets,
             n_writers=1,
             base_timestamp_ms=int(time.time() * 1000),
-            record_batch_bytes_max=self.topic.wire.settings.max_request_bytes,
+            record_batch_bytes_max=self.topic.client.settings.max_request_bytes,
         )
         write = WriteStage(
-            settings=self.topic.wire.settings,
-            profile=self.topic.wire.profile,
+            settings=self.topic.client.settings,
+            profile=self.topic.client.profile,
             transactional_id=self.planned.names.transactional_id,
             identity=identity,
             targets=targets,
@@ -278,7 +283,7 @@ class _Replay:
 
     def _existing(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
         return existing_topics(
-            self.topic.wire,
+            self.topic.client,
             names,
             Deadline.after_ms(STEP_TIMEOUT_MS),
             what="source",
@@ -304,14 +309,14 @@ class _Replay:
                     topic=name,
                 )
 
-    def _nowhere(self, letter: Letter, before: int, why: str) -> UsageError:
+    def _nowhere(self, letter: Letter, before: int, reason: str) -> UsageError:
         """Return the error for a dead letter without a target; `before` others precede it."""
         source, at = letter.origin.source, letter.at
         first = f"`--limit {before}` replays those before it; " if before else ""
         return UsageError(
             "dead_letter_origin_missing",
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
-            f"offset {letter.stored.offset} is from {source.topic}-{source.partition}, {why}",
+            f"offset {letter.stored.offset} is from {source.topic}-{source.partition}, {reason}",
             hint=f"was the source changed, or the topic recreated? {first}--since skips older dead "
             "letters for good",
             topic=source.topic,
@@ -320,7 +325,7 @@ class _Replay:
 
     def _require_kept(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
         """Raise UsageError if the topic's retention would delete a record before it is read."""
-        config = self.topic.wire.topic_config
+        config = self.topic.client.topic_config
         keeps_ms = int(config(name, "retention.ms", deadline))
         if keeps_ms < 0 or "delete" not in config(name, "cleanup.policy", deadline):
             return

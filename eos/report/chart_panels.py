@@ -18,14 +18,14 @@ from eos.report.units import counted, duration, moment, number, time
 _PARTITIONS_SHOWN = 24
 
 
-def peak(gathered: PageContent) -> float:
+def peak(content: PageContent) -> float:
     """Return the records written per second in the busiest interval."""
-    found = (each.records_written for each in gathered.timeline.intervals.values())
-    return max(found, default=0) * 1000 / gathered.timeline.width_ms
+    found = (each.records_written for each in content.timeline.intervals.values())
+    return max(found, default=0) * 1000 / content.timeline.width_ms
 
 
-def timeline(gathered: PageContent) -> Content:
-    line = gathered.timeline
+def timeline(content: PageContent) -> Content:
+    line = content.timeline
     return [
         tag(
             "p",
@@ -35,32 +35,32 @@ def timeline(gathered: PageContent) -> Content:
         ),
         tag(
             "div",
-            _attempts(gathered),
-            _lanes(gathered),
-            _throughput(gathered),
-            _times(gathered),
+            _attempts(content),
+            _lanes(content),
+            _throughput(content),
+            _times(content),
             charts.times_axis(line),
-            tag("div", _chooser(gathered), class_="x chooser"),
+            tag("div", _chooser(content), class_="x chooser"),
             class_="charts",
             id="charts",
         ),
         tag("div", class_="card detail", id="detail", role="status", hidden=True),
-        tag("details", tag("summary", "Show as a table"), _as_table(gathered)),
+        tag("details", tag("summary", "Show as a table"), _as_table(content)),
     ]
 
 
-def _attempts(gathered: PageContent) -> Markup:
-    line = gathered.timeline
-    series = [_series(kind, gathered) for kind in KINDS]
+def _attempts(content: PageContent) -> Markup:
+    line = content.timeline
+    series = [_series(kind, content) for kind in KINDS]
     top = nice(max((sum(each.counts[k] for k in KINDS) for _, each in placed(line)), default=0))
-    totals = ", ".join(f"{number(gathered.kinds[kind])} {kind}" for kind in KINDS)
+    totals = ", ".join(f"{number(content.kinds[kind])} {kind}" for kind in KINDS)
     about = f"Attempts in each step of {duration(line.width_ms)}, at most {number(top)}: {totals}."
     axis = (number(top), number(top / 2), "0")
     return figure("Attempts", about, line, stacked(series, top), axis, series)
 
 
-def _lanes(gathered: PageContent) -> Markup:
-    line = gathered.timeline
+def _lanes(content: PageContent) -> Markup:
+    line = content.timeline
     rare = [(kind.capitalize(), kind, kind) for kind in (REDONE, ABORTED, FENCED)]
     rare += [("Started", "start", "other"), ("Moved", "recovery", "other")]
     lanes = []
@@ -72,8 +72,8 @@ def _lanes(gathered: PageContent) -> Markup:
     return tag("div", lanes, class_="lanes")
 
 
-def _throughput(gathered: PageContent) -> Markup:
-    line = gathered.timeline
+def _throughput(content: PageContent) -> Markup:
+    line = content.timeline
     seconds = line.width_ms / 1000
     found = placed(line)
     written = Series(
@@ -86,7 +86,7 @@ def _throughput(gathered: PageContent) -> Markup:
     )
     top = nice(max(value for each in (written, read) for _, value in each.values))
     about = (
-        f"Records written and offsets read a second. At most {number(peak(gathered))} records "
+        f"Records written and offsets read a second. At most {number(peak(content))} records "
         "were written a second."
     )
     axis = (f"{number(top)}/s", f"{number(top / 2)}/s", "0")
@@ -95,13 +95,13 @@ def _throughput(gathered: PageContent) -> Markup:
     )
 
 
-def _times(gathered: PageContent) -> Markup:
-    line = gathered.timeline
+def _times(content: PageContent) -> Markup:
+    line = content.timeline
     found = [(slot, each) for slot, each in placed(line) if each.times]
     half = Series("median", "half", [(slot, each.times.at(0.5)) for slot, each in found])
     most = Series("95%", "most", [(slot, each.times.at(0.95)) for slot, each in found])
     top = nice(max((value for _, value in most.values), default=0))
-    times = gathered.times
+    times = content.times
     about = (
         f"Duration of committed attempts: median {duration(times.at(0.5))}, 95% at most "
         f"{duration(times.at(0.95))}, longest {duration(times.longest_ms)}."
@@ -117,7 +117,7 @@ def _times(gathered: PageContent) -> Markup:
     )
 
 
-def _chooser(gathered: PageContent) -> Markup:
+def _chooser(content: PageContent) -> Markup:
     return tag(
         "label",
         tag("span", "Show one step"),
@@ -126,7 +126,7 @@ def _chooser(gathered: PageContent) -> Markup:
             type="range",
             id="chooser",
             min=0,
-            max=charts.slots(gathered.timeline) - 1,
+            max=charts.slots(content.timeline) - 1,
             value=0,
             step=1,
         ),
@@ -135,8 +135,8 @@ def _chooser(gathered: PageContent) -> Markup:
     )
 
 
-def _as_table(gathered: PageContent) -> Markup:
-    line = gathered.timeline
+def _as_table(content: PageContent) -> Markup:
+    line = content.timeline
     seconds = line.width_ms / 1000
     rows = [
         row(
@@ -153,19 +153,19 @@ def _as_table(gathered: PageContent) -> Markup:
     return table("Timeline", heads, rows)
 
 
-def _series(kind: str, gathered: PageContent) -> Series:
-    found = placed(gathered.timeline)
+def _series(kind: str, content: PageContent) -> Series:
+    found = placed(content.timeline)
     return Series(kind, kind, [(slot, float(each.counts[kind])) for slot, each in found])
 
 
-def intervals(gathered: PageContent) -> dict[str, Any]:
+def intervals(content: PageContent) -> dict[str, Any]:
     """Return the texts that page.js shows for each interval."""
-    sources, targets = _busiest(gathered.sources), _busiest(gathered.targets)
-    line = gathered.timeline
+    sources, targets = _busiest(content.sources), _busiest(content.targets)
+    line = content.timeline
     return {
         "sources": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in sources],
         "targets": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in targets],
-        "left": [len(gathered.sources) - len(sources), len(gathered.targets) - len(targets)],
+        "left": [len(content.sources) - len(sources), len(content.targets) - len(targets)],
         "slots": [
             moment(line.start_of(line.first + slot), line.width_ms)
             for slot in range(charts.slots(line) + 1)

@@ -25,15 +25,15 @@ class Conclusion:
     sentence: str
 
 
-def verdict(gathered: PageContent, cluster: ClusterState | None) -> Conclusion:
-    committed = gathered.sums.committed
+def verdict(content: PageContent, cluster: ClusterState | None) -> Conclusion:
+    committed = content.sums.committed
     batches = counted(committed, "micro-batch", "micro-batches")
-    count = gathered.findings_count
+    count = content.findings_count
     live = cluster.findings if cluster else ()
     if count:
         found = counted(count, "contradiction")
-        first = gathered.findings[0].with_ledger_offset()
-        sentence = f"{found} among {counted(gathered.transactions, 'transaction')}. "
+        first = content.findings[0].with_ledger_offset()
+        sentence = f"{found} among {counted(content.transactions, 'transaction')}. "
         return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {first}.")
     if live:
         sentence = (
@@ -42,9 +42,9 @@ def verdict(gathered: PageContent, cluster: ClusterState | None) -> Conclusion:
         )
         return Conclusion(Level.LOOK, "Look here", sentence)
     if not committed:
-        what = "no micro-batch committed" if gathered.transactions else "there is no transaction"
+        problem = "no micro-batch committed" if content.transactions else "there is no transaction"
         return Conclusion(
-            Level.NOTHING, "Nothing to check", f"According to the audit table, {what}."
+            Level.NOTHING, "Nothing to check", f"According to the audit table, {problem}."
         )
     return Conclusion(
         Level.KEPT,
@@ -54,12 +54,12 @@ def verdict(gathered: PageContent, cluster: ClusterState | None) -> Conclusion:
     )
 
 
-def rests_on(gathered: PageContent, cluster: ClusterState | None) -> Iterator[str]:
-    if gathered.is_empty:
+def evidence(content: PageContent, cluster: ClusterState | None) -> Iterator[str]:
+    if content.is_empty:
         return
-    first, last = time(gathered.first_at), time(gathered.last_at)
+    first, last = time(content.first_at), time(content.last_at)
     yield (
-        f"{counted(gathered.transactions, 'transaction')} in the audit table, which repeats the "
+        f"{counted(content.transactions, 'transaction')} in the audit table, which repeats the "
         f"pipeline's ledger, from {first} to {last}."
     )
     yield (

@@ -48,42 +48,42 @@ class PageContent:
 
 def gather(found: Iterable[Transaction]) -> PageContent:
     """Return the page's content from transactions, oldest first."""
-    gathered, sums = PageContent(), Sums()
-    problems = findings(_watched(found, gathered, sums))
-    gathered.findings = list(islice(problems, FINDINGS_MAX))
-    gathered.findings_count = len(gathered.findings) + sum(1 for _ in problems)
-    gathered.sums = sums.so_far
-    for interval in gathered.timeline.intervals.values():
-        gathered.times.join(interval.times)
-        join(gathered.sources, interval.sources)
-        join(gathered.targets, interval.targets)
-    return gathered
+    content, sums = PageContent(), Sums()
+    problems = findings(_watched(found, content, sums))
+    content.findings = list(islice(problems, FINDINGS_MAX))
+    content.findings_count = len(content.findings) + sum(1 for _ in problems)
+    content.sums = sums.so_far
+    for interval in content.timeline.intervals.values():
+        content.times.join(interval.times)
+        join(content.sources, interval.sources)
+        join(content.targets, interval.targets)
+    return content
 
 
 def _watched(
-    found: Iterable[Transaction], gathered: PageContent, sums: Sums
+    found: Iterable[Transaction], content: PageContent, sums: Sums
 ) -> Iterator[Transaction]:
     writer = None
     for each in found:
         sums.add(each)
-        gathered.transactions += 1
-        shown_at = gathered.timeline.add(each)
-        gathered.recent.append(each)
-        gathered.position.update(ends([each]))
+        content.transactions += 1
+        shown_at = content.timeline.add(each)
+        content.recent.append(each)
+        content.position.update(ends([each]))
         if is_try(each):
-            gathered.kinds[kind_of(each)] += 1
+            content.kinds[kind_of(each)] += 1
         at = each.ended_at
         if at is not None:
-            gathered.first_at = min(at, gathered.first_at or at)
-            gathered.last_at = max(at, gathered.last_at or at)
+            content.first_at = min(at, content.first_at or at)
+            content.last_at = max(at, content.last_at or at)
             if each.is_attempt and each.is_committed:
-                gathered.committed_at = at
+                content.committed_at = at
         is_other = each.is_committed and writer not in {None, each.writer}
         if each.is_committed:
             writer = each.writer
         if is_other or is_notable(each):
-            gathered.notable.append((each, shown_at))
-            gathered.notable_count += 1
+            content.notable.append((each, shown_at))
+            content.notable_count += 1
         yield each
 
 

@@ -18,13 +18,13 @@ from eos.report.units import counted, duration, ms_between, number, time
 class Card:
     name: str
     value: str
-    beside: str
+    note: str
     class_: str = ""
 
 
-def cards(gathered: PageContent, cluster: ClusterState | None, now: datetime) -> Markup:
-    shown = [*_attempts(gathered), *_amounts(gathered), _lag(gathered, cluster)]
-    shown += _when(gathered, now)
+def cards(content: PageContent, cluster: ClusterState | None, now: datetime) -> Markup:
+    shown = [*_attempts(content), *_amounts(content), _lag(content, cluster)]
+    shown += _times(content, now)
     return tag(
         "dl",
         [
@@ -32,7 +32,7 @@ def cards(gathered: PageContent, cluster: ClusterState | None, now: datetime) ->
                 "div",
                 tag("dt", each.name),
                 tag("dd", each.value, class_="value"),
-                tag("dd", each.beside, class_="soft"),
+                tag("dd", each.note, class_="soft"),
                 class_=f"card {each.class_}".strip(),
             )
             for each in shown
@@ -41,8 +41,8 @@ def cards(gathered: PageContent, cluster: ClusterState | None, now: datetime) ->
     )
 
 
-def _attempts(gathered: PageContent) -> Iterator[Card]:
-    sums, kinds = gathered.sums, gathered.kinds
+def _attempts(content: PageContent) -> Iterator[Card]:
+    sums, kinds = content.sums, content.kinds
     others = counted(len(sums.takeovers), "takeover", "takeovers")
     others += f", {counted(len(sums.restarts), 'restart', 'restarts')}"
     redone = f"{number(kinds[REDONE])} of them redone"
@@ -52,36 +52,36 @@ def _attempts(gathered: PageContent) -> Iterator[Card]:
     yield Card("Fenced", number(kinds[FENCED]), others, FENCED)
 
 
-def _amounts(gathered: PageContent) -> Iterator[Card]:
-    times = gathered.times
-    sums, offsets = gathered.sums, f"{number(gathered.sums.offsets_in)} offsets, with markers"
+def _amounts(content: PageContent) -> Iterator[Card]:
+    times = content.times
+    sums, offsets = content.sums, f"{number(content.sums.offsets_in)} offsets, with markers"
     if sums.records_in is None:
         yield Card("Read", number(sums.offsets_in), "offsets, with markers")
     else:
         yield Card("Read", number(sums.records_in), f"records, in {offsets}")
-    yield Card("Written", number(gathered.sums.records_out), "records")
-    over = f"records written, within {duration(gathered.timeline.width_ms)}"
-    yield Card("Peak rate", f"{number(peak(gathered))}/s", over)
+    yield Card("Written", number(content.sums.records_out), "records")
+    over = f"records written, within {duration(content.timeline.width_ms)}"
+    yield Card("Peak rate", f"{number(peak(content))}/s", over)
     most, longest = duration(times.at(0.99)), duration(times.longest_ms)
-    beside = f"median; 99%: {most}; longest: {longest}"
-    yield Card("Duration of an attempt", duration(times.at(0.5)), beside)
+    note = f"median; 99%: {most}; longest: {longest}"
+    yield Card("Duration of an attempt", duration(times.at(0.5)), note)
 
 
-def _lag(gathered: PageContent, cluster: ClusterState | None) -> Card:
+def _lag(content: PageContent, cluster: ClusterState | None) -> Card:
     if cluster is None:
         return Card("Lag", "not known", "the cluster was not queried")
     if cluster.problem:
         return Card("Lag", "not known", "the cluster did not respond")
     ends = cluster.ends
-    lags = (max(0, ends[tp] - at) for tp, at in gathered.position.items() if tp in ends)
+    lags = (max(0, ends[tp] - at) for tp, at in content.position.items() if tp in ends)
     return Card("Lag", number(sum(lags)), f"offsets, in {counted(len(ends), 'partition')}")
 
 
-def _when(gathered: PageContent, now: datetime) -> Iterator[Card]:
-    last = gathered.committed_at
+def _times(content: PageContent, now: datetime) -> Iterator[Card]:
+    last = content.committed_at
     if last is None:
         yield Card("Last commit", "none", "")
     else:
         yield Card("Last commit", f"{duration(ms_between(last, now))} ago", time(last))
-    shown = ms_between(gathered.first_at, gathered.last_at)
-    yield Card("Time shown", duration(shown), f"from {time(gathered.first_at)}")
+    shown = ms_between(content.first_at, content.last_at)
+    yield Card("Time shown", duration(shown), f"from {time(content.first_at)}")

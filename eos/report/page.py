@@ -17,7 +17,7 @@ from importlib.resources import files
 from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState
 from eos.report import chart_panels, figures, producers, tables
-from eos.report.conclusion import Conclusion, Level, not_checked, rests_on, verdict
+from eos.report.conclusion import Conclusion, Level, evidence, not_checked, verdict
 from eos.report.content import FINDINGS_MAX, PageContent
 from eos.report.markup import Content, Markup, data, raw, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
@@ -38,8 +38,8 @@ class Subject:
     since: str = ""
 
 
-def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) -> str:
-    conclusion = verdict(gathered, cluster)
+def page(subject: Subject, content: PageContent, cluster: ClusterState | None) -> str:
+    conclusion = verdict(content, cluster)
     style, script = _own("page.css"), _own("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
@@ -57,10 +57,10 @@ def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) 
     )
     body = tag(
         "body",
-        tag("main", list(_sections(subject, gathered, cluster, conclusion))),
+        tag("main", list(_sections(subject, content, cluster, conclusion))),
         tag(
             "script",
-            data(chart_panels.intervals(gathered)),
+            data(chart_panels.intervals(content)),
             type="application/json",
             id="intervals",
         ),
@@ -70,7 +70,7 @@ def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) 
 
 
 def _sections(
-    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
+    subject: Subject, content: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Iterator[Content]:
     yield tag(
         "header",
@@ -78,32 +78,32 @@ def _sections(
         tag("h1", subject.pipeline),
         tag("p", f"Created at {time(subject.made_at)}.", class_="soft"),
     )
-    yield _conclusion(subject, gathered, cluster, conclusion)
+    yield _conclusion(subject, content, cluster, conclusion)
     live = cluster.findings if cluster else ()
-    if gathered.findings or live:
-        yield _section("Contradictions", _findings(gathered, live))
-    if gathered.is_empty:
+    if content.findings or live:
+        yield _section("Contradictions", _findings(content, live))
+    if content.is_empty:
         yield tag("p", "The audit table has no transactions of this pipeline in this time range.")
         return
-    yield _section("Key figures", figures.cards(gathered, cluster, subject.made_at))
-    yield _section("Timeline", chart_panels.timeline(gathered))
+    yield _section("Key figures", figures.cards(content, cluster, subject.made_at))
+    yield _section("Timeline", chart_panels.timeline(content))
     yield _section(
-        "From source to target", tables.sources(gathered, cluster), tables.targets(gathered)
+        "From source to target", tables.sources(content, cluster), tables.targets(content)
     )
-    if producers.has_verdicts(gathered.sums.producers):
-        parts = list(producers.section(gathered.sums.producers))
+    if producers.has_verdicts(content.sums.producers):
+        parts = list(producers.section(content.sums.producers))
         yield _section("Upstream producers", *parts)
-    if gathered.sums.refused:
-        yield _section("Dead letters and dropped records", tables.refused(gathered))
-    yield _section("Last micro-batches", tables.recent(gathered))
-    yield _section("Unusual events", _NOTABLE, tables.notable(gathered))
+    if content.sums.refused:
+        yield _section("Dead letters and dropped records", tables.refused(content))
+    yield _section("Last micro-batches", tables.recent(content))
+    yield _section("Unusual events", _NOTABLE, tables.notable(content))
     if cluster is not None and not cluster.problem:
         phase = cluster.phase or "none for this transactional id"
         state = f"The transaction's state at {time(cluster.at)}: {phase}."
         yield _section("The cluster", tag("p", state), tables.fields(cluster))
     yield _section("Glossary", _glossary())
-    made = f"spark-eos {subject.version}. Table {subject.table}, ledger {subject.ledger}."
-    yield tag("footer", tag("p", made))
+    footer = f"spark-eos {subject.version}. Table {subject.table}, ledger {subject.ledger}."
+    yield tag("footer", tag("p", footer))
 
 
 _NOTABLE = tag(
@@ -114,7 +114,7 @@ _NOTABLE = tag(
 
 
 def _conclusion(
-    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
+    subject: Subject, content: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Markup:
     unchecked = not_checked(cluster, subject.since)
     return tag(
@@ -126,7 +126,7 @@ def _conclusion(
             tag("p", conclusion.sentence, class_="sentence"),
             tag(
                 "div",
-                _reasons("Evidence", rests_on(gathered, cluster)),
+                _reasons("Evidence", evidence(content, cluster)),
                 _reasons("Not checked", unchecked),
                 class_="reasons",
             ),
@@ -150,20 +150,20 @@ def _section(title: str, *content: Content) -> Markup:
     return tag("section", tag("h2", title), content, class_="part")
 
 
-def _findings(gathered: PageContent, live: Sequence[Finding]) -> Content:
-    shown = [*gathered.findings, *live[:FINDINGS_MAX]]
+def _findings(content: PageContent, live: Sequence[Finding]) -> Content:
+    shown = [*content.findings, *live[:FINDINGS_MAX]]
     rows = [
         tables.row(
             each.case, tables.cut(each.message), str(each.ledger_offset) if each.witness else ""
         )
         for each in shown
     ]
-    hidden = gathered.findings_count + len(live) - len(shown)
+    hidden = content.findings_count + len(live) - len(shown)
     more = f"{number(hidden)} more are not shown; `eos audit --live --json` has all."
     heads = ("case", "what", "ledger offset")
     return [
         tables.table("Contradictions", heads, rows, is_titled=True),
-        tables.left(hidden, more),
+        tables.omitted(hidden, more),
     ]
 
 

@@ -30,8 +30,8 @@ def has_verdicts(sums: Producers) -> bool:
 def section(sums: Producers) -> Iterator[Content]:
     yield tag("p", _sentence(sums))
     verdicts = [
-        tables.row(name, _became(sums, name), number(sums.verdicts[name]), why)
-        for name, why in _WHY.items()
+        tables.row(name, _became(sums, name), number(sums.verdicts[name]), reason)
+        for name, reason in _WHY.items()
         if sums.verdicts[name]
     ]
     yield tables.table(
@@ -49,7 +49,7 @@ def section(sums: Producers) -> Iterator[Content]:
             id_="producers",
         )
     hidden = len(sums.each) + sums.more - len(each)
-    yield tables.left(hidden, f"{number(hidden)} more; `eos audit --json` has more of them.")
+    yield tables.omitted(hidden, f"{number(hidden)} more; `eos audit --json` has more of them.")
     gaps = list(sums.gaps)[-GAPS_SHOWN:]
     if gaps:
         shown = [
@@ -69,7 +69,7 @@ def section(sums: Producers) -> Iterator[Content]:
             shown,
         )
         older = len(sums.gaps) - len(gaps)
-        yield tables.left(older, f"{number(older)} older ones; `eos audit --json` has more.")
+        yield tables.omitted(older, f"{number(older)} older ones; `eos audit --json` has more.")
 
 
 def _sentence(sums: Producers) -> str:

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from eos.audit.history import Transaction
 from eos.inspect.audit_live import ClusterState
-from eos.inspect.audit_render import what, who
+from eos.inspect.audit_render import kind_of as what
+from eos.inspect.audit_render import owner_text
 from eos.kafka.api import TopicPartition
 from eos.report.content import PageContent
 from eos.report.markup import Content, Markup, markup, tag
@@ -29,51 +30,51 @@ OTHER = "another deployment or host than before"
 RESTARTED = "the pipeline was restarted"
 
 
-def notable(gathered: PageContent) -> Markup:
+def notable(content: PageContent) -> Markup:
     """Return the table of unusual transactions, newest first."""
-    rows = (_notable_row(each, at, gathered) for each, at in reversed(gathered.notable))
+    rows = (_notable_row(each, at, content) for each, at in reversed(content.notable))
     shown, bytes_ = [], 0
     for row in rows:
         bytes_ += len(row)
         if bytes_ > _BYTES_MAX:
             break
         shown.append(row)
-    hidden = gathered.notable_count - len(shown)
+    hidden = content.notable_count - len(shown)
     more = f"{counted(hidden, 'older one')} not shown; `eos audit --json` has all."
     heads = ("ended", "what", "became", "ledger offset", "identity", "by", "why")
     return markup(
         [
             table("Unusual events", heads, shown, id_="notable", is_titled=True),
-            left(hidden, more),
+            omitted(hidden, more),
         ]
     )
 
 
-def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Markup:
+def _notable_row(each: Transaction, at: datetime, content: PageContent) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
     # It did not fail: it is listed as the first one of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
-    first = OTHER if each in gathered.sums.takeovers else RESTARTED
-    why = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
+    first = OTHER if each in content.sums.takeovers else RESTARTED
+    reason = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
     return row(
         time(each.ended_at),
         what(each),
         tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
         str(each.ledger_offset),
         str(each.identity),
-        who(each),
-        cut(why),
-        data_at=gathered.timeline.place_of(at) - gathered.timeline.first,
+        owner_text(each),
+        cut(reason),
+        data_at=content.timeline.place_of(at) - content.timeline.first,
     )
 
 
-def sources(gathered: PageContent, cluster: ClusterState | None) -> Markup:
+def sources(content: PageContent, cluster: ClusterState | None) -> Markup:
     ends = cluster.ends if cluster else {}
-    position, spans = gathered.position, gathered.sources
+    position, spans = content.position, content.sources
     known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
     rows = [
         row(
-            _named(tp),
+            _name(tp),
             _from_to(spans, tp),
             number(spans[tp].count) if tp in spans else "0",
             str(position[tp]),
@@ -86,12 +87,12 @@ def sources(gathered: PageContent, cluster: ClusterState | None) -> Markup:
     return markup([table("Read", heads, rows), _partitions_left(known)])
 
 
-def targets(gathered: PageContent) -> Markup:
-    spans = gathered.targets
+def targets(content: PageContent) -> Markup:
+    spans = content.targets
     known = sorted(spans)
     rows = [
         row(
-            _named(tp),
+            _name(tp),
             f"{spans[tp].first} to {spans[tp].last}",
             number(spans[tp].count),
             size(spans[tp].bytes),
@@ -103,9 +104,9 @@ def targets(gathered: PageContent) -> Markup:
     return markup([table("Written", heads, rows), _partitions_left(known)])
 
 
-def recent(gathered: PageContent) -> Markup:
+def recent(content: PageContent) -> Markup:
     """Return the newest committed micro-batches with their source and target ranges."""
-    newest = [each for each in gathered.recent if each.is_attempt and each.is_committed]
+    newest = [each for each in content.recent if each.is_attempt and each.is_committed]
     rows = [
         row(
             time(each.ended_at),
@@ -113,7 +114,7 @@ def recent(gathered: PageContent) -> Markup:
             ranges(read_by(each)),
             ranges(written_by(each)),
             f"{_read(each)} / {number(each.records_out)}",
-            _took(each),
+            _duration(each),
         )
         for each in reversed(newest[-RECENT_SHOWN:])
     ]
@@ -121,11 +122,11 @@ def recent(gathered: PageContent) -> Markup:
     return table("Last micro-batches", heads, rows, is_titled=True)
 
 
-def refused(gathered: PageContent) -> Markup:
+def refused(content: PageContent) -> Markup:
     """Return the source records that were dropped or became dead letters, by rule."""
     rows = [
         row(rule, answer.replace("_", " "), number(count))
-        for rule, answers in sorted(gathered.sums.refused.items())
+        for rule, answers in sorted(content.sums.refused.items())
         for answer, count in sorted(answers.items())
     ]
     return table("Rejected by rule", ("rule", "became", "records"), rows, is_titled=True)
@@ -147,7 +148,7 @@ def fields(cluster: ClusterState) -> Markup:
     hidden = len(ordered) - len(rows)
     differing = sum(not each.is_same for each in ordered[FIELDS_SHOWN:])
     more = f"{hidden} more; {differing} of them differ."
-    return markup([table("Audit table and cluster", heads, rows), left(hidden, more)])
+    return markup([table("Audit table and cluster", heads, rows), omitted(hidden, more)])
 
 
 def table(
@@ -182,7 +183,7 @@ def row(*cells: Content, **attributes: object) -> Markup:
     return tag("tr", [tag("td", each) for each in cells], **attributes)
 
 
-def left(count: int, text: str) -> Markup | None:
+def omitted(count: int, text: str) -> Markup | None:
     return tag("p", text, class_="left") if count > 0 else None
 
 
@@ -192,13 +193,13 @@ def cut(text: str, most: int = _WORDS_MAX) -> str:
 
 def ranges(spans: Spans) -> Markup:
     """Return one line for each partition."""
-    lines: Iterator[str] = (f"{_named(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
+    lines: Iterator[str] = (f"{_name(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
     shown = [tag("div", line) for _, line in zip(range(RANGES_SHOWN), lines, strict=False)]
     more = len(spans) - len(shown)
     return markup([*shown, tag("div", f"and {more} more") if more else None])
 
 
-def _named(tp: TopicPartition) -> str:
+def _name(tp: TopicPartition) -> str:
     return f"{cut(tp.topic, 260)}-{tp.partition}"
 
 
@@ -218,7 +219,7 @@ def _lag(tp: TopicPartition, position: int, ends: Mapping[TopicPartition, int]) 
     return number(max(0, ends[tp] - position)) if tp in ends else "not known"
 
 
-def _took(each: Transaction) -> str:
+def _duration(each: Transaction) -> str:
     if each.begun_at is None or each.ended_at is None:
         return "not known"
     return duration(ms_between(each.begun_at, each.ended_at))
@@ -226,4 +227,4 @@ def _took(each: Transaction) -> str:
 
 def _partitions_left(known: Sequence[TopicPartition]) -> Markup | None:
     count = len(known) - PARTITIONS_MAX
-    return left(count, f"{counted(count, 'partition')} more.")
+    return omitted(count, f"{counted(count, 'partition')} more.")

@@ -139,8 +139,8 @@ class MicroBatchWork(AttemptWork):
         )
 
     def skip(self, position: Position) -> None:
-        if self._stages.lake is not None:
-            self._stages.lake.skipped(position.tables)
+        if self._stages.tables is not None:
+            self._stages.tables.skipped(position.tables)
         if not self._plan.is_stateful:
             return
         try:
@@ -149,14 +149,14 @@ class MicroBatchWork(AttemptWork):
             raise task_error(Failure.of(error)) from error
 
     def follow(self, position: Position, offset: int) -> Position:
-        lake = self._stages.lake
-        if lake is None:
+        tables = self._stages.tables
+        if tables is None:
             return position
-        lake.is_behind = True
+        tables.is_behind = True
         is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
         frame = self._frame.coalesce(1) if is_small else self._frame
         rows = transformed(self._plan, above(frame, self._floors))
-        return replace(position, tables=lake.follow(rows, offset, position.tables))
+        return replace(position, tables=tables.follow(rows, offset, position.tables))
 
     def _error_of(self, error: Exception, position: Position) -> EosError:
         """Return the project's error for an exception of Spark."""

@@ -49,12 +49,12 @@ class BrokerWatch:
 
     def __init__(
         self,
-        wire: Answers,
+        client: Answers,
         emit: Callable[[events.Event], None],
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._wire = wire
+        self._client = client
         self._emit = emit
         self._clock = clock
         self._now = now
@@ -70,23 +70,23 @@ class BrokerWatch:
         self._end.set()
         self._thread.join()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Ask a broker if none has answered for seconds, and report what changed."""
-        since = self._wire.answered_at
-        failure = self._ask() if self._clock() - since >= _QUIET_S else None
+        since = self._client.answered_at
+        failure = self._query() if self._clock() - since >= _QUIET_S else None
         if failure is None:
             self._answered()
             return
         silent_s = self._clock() - since
         if self._silent_since is None and silent_s >= _SILENT_S:
             self._silent_since = since
-            words, hint = failure.message, failure.hint
-            self._emit(events.BrokersSilent(self._now() - silent_s, silent_s, words, hint))
+            message, hint = failure.message, failure.hint
+            self._emit(events.BrokersSilent(self._now() - silent_s, silent_s, message, hint))
 
-    def _ask(self) -> EosError | None:
+    def _query(self) -> EosError | None:
         """Return the error if no broker answered, else None. A rejected request is an answer."""
         try:
-            self._wire.refresh_metadata((), Deadline.after_ms(_ASK_MS))
+            self._client.refresh_metadata((), Deadline.after_ms(_ASK_MS))
         except (NoAnswerError, UnavailableError) as error:
             return error
         except EosError:
@@ -100,12 +100,12 @@ class BrokerWatch:
 
     def _run(self) -> None:
         while not self._end.wait(_TICK_S):
-            self.look()
+            self.poll()
 
 
 @contextmanager
-def watching_brokers(wire: KafkaClient, bus: Bus) -> Iterator[None]:
-    watch = BrokerWatch(wire, bus.emit)
+def watching_brokers(client: KafkaClient, bus: Bus) -> Iterator[None]:
+    watch = BrokerWatch(client, bus.emit)
     watch.start()
     try:
         yield

@@ -30,12 +30,12 @@ _TRIM_EVERY_MS = 3_600_000
 _TIMES = 4
 
 
-def interval_ms(wire: KafkaClient, deadline: Deadline) -> int:
+def interval_ms(client: KafkaClient, deadline: Deadline) -> int:
     """Return the time between refreshes: a day, or less if the broker's expiry times are short."""
     limits = [_DAY_MS * _TIMES]
     with suppress(KafkaRefusedError):  # this user may have no right to read broker settings
-        limits.append(int(wire.broker_config("offsets.retention.minutes", deadline)) * 60_000)
-        limits.append(int(wire.broker_config("transactional.id.expiration.ms", deadline)))
+        limits.append(int(client.broker_config("offsets.retention.minutes", deadline)) * 60_000)
+        limits.append(int(client.broker_config("transactional.id.expiration.ms", deadline)))
     return min(limits) // _TIMES
 
 
@@ -79,7 +79,7 @@ class IdleWatch:
         while not self._end.wait(tick_s):
             try:
                 # If this run started with --take-over, the fenced copy may have held the lock.
-                self._lock.try_take()
+                self._lock.try_acquire()
                 self._batches.refresh(self._every_ms)
                 self._trim()
             except EosError as error:

@@ -63,7 +63,7 @@ def source_refusal(failure: Failure) -> EosError | None:
             assert right is not None, "each of these codes is a refusal"
             return KafkaRefusedError(
                 "source_access_denied",
-                f"Kafka denied Spark's source access: {reason}. {right.told}",
+                f"Kafka denied Spark's source access: {reason}. {right.message}",
                 hint=right.grant,
             )
         if name in _LOGIN | _SETTINGS:

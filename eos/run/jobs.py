@@ -59,7 +59,7 @@ class Jobs:
         plan = self.stages.plan
         return collected(
             job,
-            self.stages.wire,
+            self.stages.client,
             plan.names.transactional_id,
             self.identity,
             plan.transaction_timeout_ms,
@@ -107,7 +107,7 @@ class Jobs:
             sinks=sinks,
             targets=targets,
             n_writers=writers,
-            record_batch_bytes_max=self.stages.wire.settings.max_request_bytes,
+            record_batch_bytes_max=self.stages.client.settings.max_request_bytes,
             base_timestamp_ms=int(time.time() * 1000),
             turn=self.batch_id,
             # Spark's Arrow batches may exceed their limit by a row. With a slightly larger limit
@@ -117,10 +117,10 @@ class Jobs:
         )
 
     def _write_stage(self, targets: Targets) -> WriteStage:
-        wire = self.stages.wire
+        client = self.stages.client
         return WriteStage(
-            settings=wire.settings,
-            profile=wire.profile,
+            settings=client.settings,
+            profile=client.profile,
             transactional_id=self.stages.plan.names.transactional_id,
             identity=self.identity,
             targets=targets,

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EosError as error:
         return report(error)
     except KeyboardInterrupt:  # SparkContext replaces the SIGINT handler until `Stopping.listen`
-        startup_signals.tell()
+        startup_signals.report_unstarted()
         return 0
     except Exception as error:
         if os.environ.get("EOS_TRACE"):

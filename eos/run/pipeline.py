@@ -18,7 +18,7 @@ from eos.checkpoint.offset_log import Checkpoint
 from eos.config.load import load_pipeline, load_profile
 from eos.config.trigger import Ending
 from eos.deadline import Deadline
-from eos.delta.sinks import DeltaSinks, lake_of, none_left
+from eos.delta.sinks import DeltaSinks, none_left, open_delta_sinks
 from eos.errors import (
     EosError,
     FencedError,
@@ -37,7 +37,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.live import ProgressLine, shown
 from eos.plan.plan import Plan, plan
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.java_client_errors import source_refusal
@@ -108,25 +108,25 @@ def run(
         closing(Stopping()) as stopping,
         closing(RunLock(planned)) as lock,
         closing(Bus()) as bus,
-        told_who(planned.security),
+        naming_principal(planned.security),
     ):
-        lock.take(is_forced=take_over)
+        lock.acquire(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
         if bootstrap_from is not None:
-            found = await_address(bootstrap_from, lambda: stopping.is_asked)
+            found = await_address(bootstrap_from, lambda: stopping.is_requested)
             planned = replace(planned, bootstrap=tuple(found.split(",")))
-        if stopping.is_asked:
-            startup_signals.tell()
+        if stopping.is_requested:
+            startup_signals.report_unstarted()
             return
         with (
-            closing(KafkaClient(planned.kafka)) as wire,
+            closing(KafkaClient(planned.kafka)) as client,
             shown(bus, pipeline.name, stopping) as live,
         ):
-            audit = audit_of(profile, planned, wire, bus)
-            shared = (spark, wire, planned, bus, crash, stopping, lock, audit)
-            with watching_brokers(wire, bus):
+            audit = audit_of(profile, planned, client, bus)
+            shared = (spark, client, planned, bus, crash, stopping, lock, audit)
+            with watching_brokers(client, bus):
                 _Run(*shared, accepts_state_loss, live).through(take_over)
 
 
@@ -155,7 +155,7 @@ class _Run:
     """One run of a pipeline: the objects that its steps share, and the steps in order."""
 
     spark: SparkSession
-    wire: KafkaClient
+    client: KafkaClient
     planned: Plan
     bus: Bus
     crash: CrashPlan
@@ -167,22 +167,22 @@ class _Run:
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
-        self.wire.agree_on_profile(deadline)
+        self.client.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
-        planned = with_targets(self.planned, self.wire, parallelism, deadline)
+        planned = with_targets(self.planned, self.client, parallelism, deadline)
         require(planned, self.spark)
         # Before ownership is acquired: a copy that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = dedup_of(planned, self.crash)
-        lake = lake_of(planned, self.spark, self.bus, self.crash)
-        if lake is not None:
-            lake.check(transformed(planned, self._stream(planned, {})))
-        source = LiveSource(planned, self.wire)
+        tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
+        if tables is not None:
+            tables.check(transformed(planned, self._stream(planned, {})))
+        source = LiveSource(planned, self.client)
         batches, last = self._owned(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, batches, last, dedup, lake, deadline)
+            self._owning(planned, source, batches, last, dedup, tables, deadline)
 
     def _owning(
         self,
@@ -191,7 +191,7 @@ class _Run:
         batches: MicroBatches,
         last: LedgerRecord | None,
         dedup: DedupRun | None,
-        lake: DeltaSinks | None,
+        tables: DeltaSinks | None,
         deadline: Deadline,
     ) -> None:
         """Run the query of a pipeline that this process owns, and record the clean end."""
@@ -204,7 +204,7 @@ class _Run:
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
                 dedup.require(batches.position)
-            self._settle(planned, source, batches, last, lake)
+            self._settle(planned, source, batches, last, tables)
         # The start record goes before Spark's first write to the checkpoint: after a crash, the
         # next start then finds no clean end, and uses another folder in a remote state root.
         beginning = replace(
@@ -213,20 +213,27 @@ class _Run:
         batches.note("start", beginning, chosen.note)
         remove_old(files, location, self.bus)
         self.audit.start()
-        targets = TargetGuard(planned, self.wire)
+        targets = TargetGuard(planned, self.client)
         stages = Stages(
-            planned, self.wire, self.spark, source, targets, self.crash, dedup=dedup, lake=lake
+            planned,
+            self.client,
+            self.spark,
+            source,
+            targets,
+            self.crash,
+            dedup=dedup,
+            tables=tables,
         )
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
-        starts = starting_offsets(planned, self.wire, batches.position, soon)
+        starts = starting_offsets(planned, self.client, batches.position, soon)
         stream = self._stream(planned, starts)
         if planned.is_stateful:
             stream = projected(pinned(planned, self.spark), stream)
         self._wait(stream, query, batches, location)
         # A stop interrupts Spark, maybe during a request that the store completes later.
-        note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
+        note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_requested)
 
     def _settle(
         self,
@@ -234,7 +241,7 @@ class _Run:
         source: LiveSource,
         batches: MicroBatches,
         last: LedgerRecord | None,
-        lake: DeltaSinks | None,
+        tables: DeltaSinks | None,
     ) -> None:
         """Write the committed records that the Delta tables lack.
 
@@ -242,20 +249,20 @@ class _Run:
         records would lie between a table's state and the rows that it lacks.
         """
         position, topic = batches.position, planned.names.ledger
-        if lake is None:
+        if tables is None:
             none_left(position, self.bus)
             batches.position = replace(position, tables={})
             return
-        ids = self.wire.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
+        ids = self.client.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
 
-        def rows(starts: Ends, ends: Ends, wanted: Mapping[str, int]) -> DataFrame:
+        def rows(starts: Ends, ends: Ends, versions: Mapping[str, int]) -> DataFrame:
             read = source_of(planned, starts).records(self.spark, ends)
             # That attempt may have learned new schema ids. Without them its records are rejected.
             planned.decode.learned(read)
-            return transformed(at_versions(planned, wanted), read)
+            return transformed(at_versions(planned, versions), read)
 
         ledger_id = ids[topic].topic_id
-        found = lake.settle(batches.ledger, ledger_id, position, last, source, rows)
+        found = tables.settle(batches.ledger, ledger_id, position, last, source, rows)
         batches.position = replace(position, tables=found)
 
     def _chosen(
@@ -287,23 +294,23 @@ class _Run:
         def examine(last: LedgerRecord | None) -> None:
             require_local(planned, files, dedup, last, accepts=self.accepts_state_loss)
 
-        wire = self.wire
-        taken = acquire(planned, wire, crash, deadline, is_forced=take_over, examine=examine)
-        with still_ours(taken.coordinator, taken.ledger):
-            position = resume_position(planned, source, taken.last, self.bus, deadline)
-        return taken.batches(position, source, self.bus), taken.last
+        client = self.client
+        acquired = acquire(planned, client, crash, deadline, is_forced=take_over, examine=examine)
+        with still_ours(acquired.coordinator, acquired.ledger):
+            position = resume_position(planned, source, acquired.last, self.bus, deadline)
+        return acquired.batches(position, source, self.bus), acquired.last
 
     def _wait(
         self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str
     ) -> None:
         trigger, name = self.planned.spark_trigger, self.planned.names.pipeline
-        if self.stopping.is_asked:
+        if self.stopping.is_requested:
             self.bus.emit(events.Stopped(pipeline=name, reason=f"{_ASKED} before it started"))
             return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
         # Before the query starts: if the cluster does not answer, no attempt is interrupted.
-        idle_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
+        idle_ms = interval_ms(self.client, Deadline.after_ms(START_TIMEOUT_MS))
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
@@ -325,11 +332,11 @@ class _Run:
             except Exception as error:
                 if is_final(query.error):
                     raise query.error from error
-                if not self.stopping.is_asked:
+                if not self.stopping.is_requested:
                     raise self._ended_by(query, error, batches) from error
             if is_final(query.error):
                 raise query.error
-        reason = _ASKED if self.stopping.is_asked else self.planned.reason_to_end
+        reason = _ASKED if self.stopping.is_requested else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 

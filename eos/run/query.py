@@ -59,8 +59,8 @@ class PipelineQuery:
             self._query_id, batch_id, ranges.starts, ranges.ends, stages.plan.is_stateful
         )
         self._audit.require()
-        if stages.lake is not None:
-            stages.lake.require_even()
+        if stages.tables is not None:
+            stages.tables.require_even()
         if dedup is not None:
             dedup.next_micro_batch()
         work = MicroBatchWork(stages, frame, batch_id, ranges)

@@ -54,16 +54,16 @@ class Stopping:
 
     def __init__(self) -> None:
         self._finish_s = _finish_s(os.environ.get(FINISH, ""))
-        self._asked = threading.Event()
-        self._asked_at = 0.0
+        self._requested = threading.Event()
+        self._requested_at = 0.0
         self._is_over = False
         self._running: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
         self.listen()
 
     @property
-    def is_asked(self) -> bool:
-        return self._asked.is_set()
+    def is_requested(self) -> bool:
+        return self._requested.is_set()
 
     def listen(self) -> None:
         """Install the signal handlers. Call it again after SparkContext was created, since that
@@ -82,18 +82,18 @@ class Stopping:
         """Let a signal stop the query once the open micro-batch has ended. A signal that arrived
         before stops it now."""
         self._running, self._batches = running, batches
-        if self.is_asked:
+        if self.is_requested:
             self._stop()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._is_over:
             return
-        if self.is_asked:
-            if time.monotonic() - self._asked_at >= AGAIN_S_MIN:
+        if self.is_requested:
+            if time.monotonic() - self._requested_at >= AGAIN_S_MIN:
                 _end("second signal to stop", 128 + number)
             return
-        self._asked_at = time.monotonic()
-        self._asked.set()
+        self._requested_at = time.monotonic()
+        self._requested.set()
         # An alarm, not a thread: the signal may interrupt the main thread while it starts a thread.
         signal.setitimer(signal.ITIMER_REAL, self._finish_s + STOP_S_MAX)
         if self._running is not None:
@@ -133,11 +133,11 @@ def _finish_s(text: str) -> float:
     return found
 
 
-def _end(why: str, code: int) -> None:
+def _end(reason: str, code: int) -> None:
     """Write the reason and end the process at once.
 
     It raises no exception, since the main thread may hang and never handle it. It does not use
     `print`, since the signal may have interrupted a `print`.
     """
-    last_words(f"eos: {why}: ended at once; the next start aborts the open transaction\n")
+    last_words(f"eos: {reason}: ended at once; the next start aborts the open transaction\n")
     os._exit(code)

@@ -25,10 +25,10 @@ class Stages:
     """
 
     plan: Plan
-    wire: KafkaClient
+    client: KafkaClient
     spark: SparkSession
     source: LiveSource
     targets: TargetGuard
     crash: CrashPlan
     dedup: DedupRun | None = None
-    lake: DeltaSinks | None = None
+    tables: DeltaSinks | None = None

@@ -18,10 +18,10 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 class TargetGuard:
     """The ids of the target topics and their size limits for record batches, during one run."""
 
-    def __init__(self, plan: Plan, wire: KafkaClient) -> None:
+    def __init__(self, plan: Plan, client: KafkaClient) -> None:
         self._plan = plan
-        self._wire = wire
-        self._limits = TargetLimits(wire, plan.message_bytes_max)
+        self._client = client
+        self._limits = TargetLimits(client, plan.message_bytes_max)
         self._ids: dict[str, str] = {}
 
     def targets(self, names: Iterable[str]) -> Targets:
@@ -37,7 +37,7 @@ class TargetGuard:
         micro-batch reports it.
         """
         topics = existing_topics(
-            self._wire,
+            self._client,
             self._plan.sink_topics,
             Deadline.after_ms(STEP_TIMEOUT_MS),
             what="target",

@@ -89,21 +89,21 @@ def _last_words(text: str) -> str:
     for losing the task.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
-    python = [line for line in named if not line.startswith(_NOT_PYTHONS)]
+    matches = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
+    python = [line for line in matches if not line.startswith(_NOT_PYTHONS)]
     if not python:
         lost = _lost(lines)
-        named = [lost] if lost else named
+        matches = [lost] if lost else matches
     # Py4J puts a colon before the class of a Java exception.
-    return (python or named or lines or ["no message"])[-1].removeprefix(": ")[:500]
+    return (python or matches or lines or ["no message"])[-1].removeprefix(": ")[:500]
 
 
 def _lost(lines: list[str]) -> str:
     """Return Spark's reason for losing a task, without the settings that it recommends."""
     for line in lines:
         lower = line.lower()
-        for words in _LOST:
-            at = lower.find(words)
+        for message in _LOST:
+            at = lower.find(message)
             if at >= 0:
-                return line[at + len(words) :].partition(_ADVICE)[0].strip()
+                return line[at + len(message) :].partition(_ADVICE)[0].strip()
     return ""

@@ -29,19 +29,19 @@ _LOOK_MS_MAX = 10_000
 
 
 def collected(
-    job: DataFrame, wire: KafkaClient, transactional_id: str, identity: Identity, timeout_ms: int
+    job: DataFrame, client: KafkaClient, transactional_id: str, identity: Identity, timeout_ms: int
 ) -> Sequence[Any]:
     """Return the job's rows. Raise AttemptFailedError once the attempt's transaction timed out."""
     context = job.sparkSession.sparkContext
-    watch = _Watch(context, wire, transactional_id, identity, timeout_ms)
+    watch = _Watch(context, client, transactional_id, identity, timeout_ms)
     context.addJobTag(watch.tag)
     try:
         with watch:
             return job.collect()
     except Exception as error:
-        if watch.seen is None:
+        if watch.state is None:
             raise
-        phase, epoch = watch.seen.phase, watch.seen.identity.epoch
+        phase, epoch = watch.state.phase, watch.state.identity.epoch
         seconds = timeout_ms / 1000
         raise AttemptFailedError(
             "transaction_timed_out",
@@ -62,16 +62,16 @@ class _Watch:
     def __init__(
         self,
         context: SparkContext,
-        wire: KafkaClient,
+        client: KafkaClient,
         transactional_id: str,
         identity: Identity,
         timeout_ms: int,
     ) -> None:
         self.tag = f"eos-attempt-{identity.producer_id}-{identity.epoch}"
         # The coordinator's state when the identity was no longer this attempt's.
-        self.seen: DescribedTransaction | None = None
+        self.state: DescribedTransaction | None = None
         self._context = context
-        self._wire = wire
+        self._client = client
         self._transactional_id = transactional_id
         self._identity = identity
         self._timeout_s = timeout_ms / 1000
@@ -91,13 +91,13 @@ class _Watch:
         while not self._end.wait(pause_s):
             pause_s = min(_TICK_S_MAX, self._timeout_s / 4)
             try:
-                seen = self._wire.transaction_state(
+                state = self._client.transaction_state(
                     self._transactional_id, Deadline.after_ms(_LOOK_MS_MAX)
                 )
             except EosError:
                 continue  # without an answer nothing is known
             # The broker bumps the epoch when it ends a transaction, and so does a newer owner.
-            if seen.identity != self._identity:
-                self.seen = seen
+            if state.identity != self._identity:
+                self.state = state
                 self._context.cancelJobsWithTag(self.tag)
                 return

@@ -57,8 +57,8 @@ def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     """
     ours = {PIPELINE: _text(plan.names.pipeline), **_ORIGIN}
     added = ", ".join(
-        f"struct({_text(name)} AS key, CAST({what} AS BINARY) AS value)"
-        for name, what in ours.items()
+        f"struct({_text(name)} AS key, CAST({expression} AS BINARY) AS value)"
+        for name, expression in ours.items()
     )
     own = "coalesce(headers, CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>))"
     return plan.decode.dead_letters(rows).selectExpr(
@@ -90,17 +90,17 @@ def origin(headers: Headers) -> Origin | None:
     its first block, but other applications may write headers with these names.
     """
     at = max((n for n, (name, _) in enumerate(headers) if name == PIPELINE), default=-1)
-    told = {name: (value or b"").decode(errors="replace") for name, value in headers[at:]}
-    if at < 0 or not told.keys() >= _ORIGIN.keys():
+    texts = {name: (value or b"").decode(errors="replace") for name, value in headers[at:]}
+    if at < 0 or not texts.keys() >= _ORIGIN.keys():
         return None
     try:
         found = Origin(
-            told[PIPELINE],
-            TopicPartition(told["eos.topic"], int(told["eos.partition"])),
-            int(told["eos.offset"]),
-            int(told["eos.timestamp"]),
-            told["eos.rule"],
-            told["eos.error"],
+            texts[PIPELINE],
+            TopicPartition(texts["eos.topic"], int(texts["eos.partition"])),
+            int(texts["eos.offset"]),
+            int(texts["eos.timestamp"]),
+            texts["eos.rule"],
+            texts["eos.error"],
             headers[:at],
         )
     except ValueError:

@@ -60,10 +60,10 @@ def accepted(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataF
     `stage` returns the rows' codes.
     """
     codes = _listed(not_accepted(dedup))
-    kept = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({codes})")
+    accepted = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({codes})")
     if dedup.verdict:
-        kept = kept.withColumn(dedup.verdict, _named(NAMES))
-    return kept.drop(_CODE)
+        accepted = accepted.withColumn(dedup.verdict, _text_column(NAMES))
+    return accepted.drop(_CODE)
 
 
 def not_accepted(dedup: StampRules) -> tuple[int, ...]:
@@ -87,10 +87,10 @@ def in_one_pass(
         return None
     if not decode.is_plain or decode.distinct is not None:
         return None
-    names, beside = dedup.header_names, {}
+    names, extra = dedup.header_names, {}
     if not isinstance(stage, VerdictLookup) and not names:
-        beside = dict(zip(STAMPS, dedup.columns, strict=True))
-    columns = sink_columns(frame, plan, is_packed=True, beside=beside)
+        extra = dict(zip(STAMPS, dedup.columns, strict=True))
+    columns = sink_columns(frame, plan, is_packed=True, extra=extra)
     return FusedDedup(columns, HeaderValidation(stage, not_accepted(dedup), names))
 
 
@@ -103,8 +103,8 @@ def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    kept = frame.observe(_PASSED, f.expr("count(1) AS records"))
-    return kept.withColumn(dedup.verdict, f.lit(NAMES[0])) if dedup.verdict else kept
+    accepted = frame.observe(_PASSED, f.expr("count(1) AS records"))
+    return accepted.withColumn(dedup.verdict, f.lit(NAMES[0])) if dedup.verdict else accepted
 
 
 def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> None:
@@ -117,8 +117,8 @@ def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> 
     """
     execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
     metrics = execution.observedMetrics()
-    seen = metrics.apply(_PASSED).get(0) if metrics.contains(_PASSED) else None
-    if seen == sum(lookup.counts.values()) and _reads(execution.analyzed()) == 1:
+    passed = metrics.apply(_PASSED).get(0) if metrics.contains(_PASSED) else None
+    if passed == sum(lookup.counts.values()) and _reads(execution.analyzed()) == 1:
         return
     found = frame.groupBy("topic", "partition").count().collect()
     lookup.require_all({TopicPartition(row[0], row[1]): row[2] for row in found})
@@ -138,13 +138,15 @@ def accepted_and_dead(frame: DataFrame, dedup: StampRules, stage: VerdictSource)
     Dead letters have their reason in the columns `RULE` and `ERROR`, which are null in other rows.
     """
     dead = dedup.policy.codes(dedup.policy.dead)
-    kept = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(DROPPED)})")
+    accepted = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(DROPPED)})")
     rules = [rule_of(name) if at in dead else None for at, name in enumerate(NAMES)]
     errors = [_REASONS[name] if at in dead else None for at, name in enumerate(NAMES)]
-    kept = kept.withColumn(RULE, _named(rules)).withColumn(ERROR, _named(errors))
+    accepted = accepted.withColumn(RULE, _text_column(rules)).withColumn(
+        ERROR, _text_column(errors)
+    )
     if dedup.verdict:  # a rule of `expect` may use this column
-        kept = kept.withColumn(dedup.verdict, _named(NAMES))
-    return kept.drop(_CODE)
+        accepted = accepted.withColumn(dedup.verdict, _text_column(NAMES))
+    return accepted.drop(_CODE)
 
 
 def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
@@ -213,7 +215,7 @@ def _topic(stage: VerdictSource) -> tuple[str, ...]:
     return () if stage.topic else ("topic",)
 
 
-def _named(texts: Sequence[str | None]) -> Any:
+def _text_column(texts: Sequence[str | None]) -> Any:
     """Return a column with the text for each row's code."""
     from pyspark.sql import functions as f
 

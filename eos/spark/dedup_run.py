@@ -89,10 +89,12 @@ class DedupRun:
         self._micro_batches_left = attempt.validate_first
         summary = attempt.version.summary
         verdicts, dead = summary["verdicts"], summary["dead_letters"]
-        odd = {name: n for name, n in verdicts.items() if name != "appended" and name not in dead}
-        if odd:
-            dropped = {name: count for name, count in odd.items() if name not in OPTIONS}
-            unusual = {name: count for name, count in odd.items() if name in OPTIONS}
+        notable = {
+            name: n for name, n in verdicts.items() if name != "appended" and name not in dead
+        }
+        if notable:
+            dropped = {name: count for name, count in notable.items() if name not in OPTIONS}
+            unusual = {name: count for name, count in notable.items() if name in OPTIONS}
             bus.emit(events.RecordsDeduplicated(batch_id, dropped, unusual))
         try:
             self._versions.maintain()
@@ -140,8 +142,8 @@ def deduplicate_test(
     rules = planned.dedup
     if rules is None:
         return frame, frame, 0
-    there = replace(planned, names=replace(planned.names, producers=str(folder)))
-    states = state_versions(there, rules).begin("")
+    isolated = replace(planned, names=replace(planned.names, producers=str(folder)))
+    states = state_versions(isolated, rules).begin("")
     mode = ValidationMode.VALIDATE_FIRST
     verdicts = verdicts_of(mode, frame, rules, states, lambda job: job.collect(), 0)
     if not rules.policy.window:

@@ -71,17 +71,17 @@ class FusedStep:
     """The rows before the last step, and the step's columns that the sinks write."""
 
     last: InBatches
-    taken: tuple[SinkColumn, ...]
+    columns: tuple[SinkColumn, ...]
     at: tuple[str, ...]  # those of `SOURCE_COLUMNS` that the step's columns can fill
 
     def coalesce(self, tasks: int) -> FusedStep:
         return replace(self, last=replace(self.last, frame=self.last.frame.coalesce(tasks)))
 
     def mapped(self, encode: Encode, schema: str) -> DataFrame:
-        read = {each.column for each in self.taken} | set(_COORDINATES if self.at else ())
+        read = {each.column for each in self.columns} | set(_COORDINATES if self.at else ())
         kept: Any = type(self.last.schema)
         of_read = kept([each for each in self.last.schema.fields if each.name in read])
-        through = StepMapper(self.last.part, self.taken, of_read, self.at, encode)
+        through = StepMapper(self.last.part, self.columns, of_read, self.at, encode)
         if self.last.kind == "pandas":
             is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
             through = replace(through, is_safe=is_safe)
@@ -112,37 +112,37 @@ def fused(plan: Plan, last: InBatches) -> FusedStep | None:
         return None
     found: dict[str, SinkColumn] = {}
     for sink in plan.sinks:
-        for name, kinds in _asked(sink, present).items():
-            taken = _taken(name, plan.outputs.columns.get(name), present)
-            if taken is None or taken.kind not in kinds or taken.column in strict:
+        for name, kinds in _required_columns(sink, present).items():
+            column = _sink_column(name, plan.outputs.columns.get(name), present)
+            if column is None or column.kind not in kinds or column.column in strict:
                 return None
             # Only Spark's own conversion handles lists of structs in pandas.
-            if taken.column == HEADERS_COLUMN and last.kind == "pandas":
+            if column.column == HEADERS_COLUMN and last.kind == "pandas":
                 return None
-            found[name] = taken
+            found[name] = column
     at: tuple[str, ...] = ()
     if all(present.get(name) == kind for name, kind in _COORDINATES.items()):
         at = ("__at",) if len(plan.source_topics) == 1 else SOURCE_COLUMNS
     return FusedStep(last, tuple(found.values()), at)
 
 
-def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _required_columns(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the columns that the sink reads, each with the Spark types that need no SQL."""
     text = (*_BYTES, *_WHOLE)
-    asked: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
+    required: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
     if sink.headers_column and (sink.headers_column != HEADERS_COLUMN or HEADERS_COLUMN in present):
-        asked[sink.headers_column] = (KAFKAS_HEADERS,)
+        required[sink.headers_column] = (KAFKAS_HEADERS,)
     if sink.topic_column:
-        asked[sink.topic_column] = ("string",)
+        required[sink.topic_column] = ("string",)
     if sink.partition_column:
-        asked[sink.partition_column] = ("int", "bigint")
+        required[sink.partition_column] = ("int", "bigint")
     for name in (sink.where_column, sink.timestamp_column):
         if name:
-            asked[name] = ()
-    return asked
+            required[name] = ()
+    return required
 
 
-def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> SinkColumn | None:
+def _sink_column(name: str, output: Output | None, present: Mapping[str, str]) -> SinkColumn | None:
     if output is None:
         if name == "key" and name not in present:
             return SinkColumn(name, "", "binary")
@@ -165,7 +165,7 @@ class StepMapper:
     """The task function that runs the last step and encodes its rows."""
 
     part: TaskFunction
-    taken: tuple[SinkColumn, ...]
+    columns: tuple[SinkColumn, ...]
     schema: StructType  # of the columns that are read
     at: tuple[str, ...]
     encode: Encode
@@ -192,7 +192,7 @@ class StepMapper:
         )
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {each.name: self._column(batch, each) for each in self.taken}
+        columns = {each.name: self._column(batch, each) for each in self.columns}
         if self.at:
             topic, partition, offset = (
                 self._column(batch, SinkColumn(name, name, kind))
@@ -203,20 +203,20 @@ class StepMapper:
             columns |= {name: known[name] for name in self.at}
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _column(self, batch: pa.RecordBatch, taken: SinkColumn) -> Any:
-        if not taken.column:
+    def _column(self, batch: pa.RecordBatch, column: SinkColumn) -> Any:
+        if not column.column:
             return pa.nulls(batch.num_rows)
-        found = batch.column(taken.column)
-        if not _is_of(found.type, taken.kind):
+        found = batch.column(column.column)
+        if not _is_of(found.type, column.kind):
             raise self.part.seal.crossing(
                 TransformError(
                     "transform_column_type",
-                    f"transform `{self.part.reference}` returned column `{taken.column}` as "
-                    f"{found.type}, but its `returns` declares {taken.kind}",
+                    f"transform `{self.part.reference}` returned column `{column.column}` as "
+                    f"{found.type}, but its `returns` declares {column.kind}",
                     hint="cast the column in the function, or correct `returns`",
                 )
             )
-        return found.cast(pa.string()) if taken.is_text else found
+        return found.cast(pa.string()) if column.is_text else found
 
 
 def _is_of(found: pa.DataType, kind: str) -> bool:

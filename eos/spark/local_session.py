@@ -55,11 +55,11 @@ def local_session(
     logs = profile.local_root / "logs" / "test"
     private_files.prepare_root(profile.local_root, profile.state.group)
     private_files.own(logs)
-    given = {**profile.spark.conf, **_CONF}
-    run = _scratch(given.pop(_LOCAL_DIR, None))
+    conf = {**profile.spark.conf, **_CONF}
+    run = _scratch(conf.pop(_LOCAL_DIR, None))
     if has_delta:
-        given |= launch.delta_conf(given)
-    spark = _started(given, run, project, name, logs / "jvm.log", has_avro, has_delta)
+        conf |= launch.delta_conf(conf)
+    spark = _started(conf, run, project, name, logs / "jvm.log", has_avro, has_delta)
     try:
         yield spark
     finally:
@@ -76,7 +76,7 @@ def _scratch(local_dir: str | None) -> Scratch:
 
 
 def _started(
-    given: dict[str, str],
+    conf: dict[str, str],
     run: Scratch,
     project: Path,
     name: str,
@@ -85,23 +85,23 @@ def _started(
     has_delta: bool,
 ) -> SparkSession:
     home, java = launch.find_spark(), ensure_java()
-    around = run.environment(launch.environment(home, java.home, _MASTER, log.parent, project))
+    environ = run.environment(launch.environment(home, java.home, _MASTER, log.parent, project))
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if not _as_in_a_run(home, given, has_delta=has_delta):
+    if not _as_in_a_run(home, conf, has_delta=has_delta):
         jars = [ensure_one(SPARK, "spark-avro")] if has_avro else []
         jars += ensure(DELTA)[DELTA] if has_delta else []
         if jars:
-            named = [*filter(None, [given.get("spark.jars")]), *map(str, jars)]
-            given["spark.jars"] = ",".join(named)
-    archive = launch.archive(home, java, _MASTER, [f"{key}={given[key]}" for key in given])
+            named = [*filter(None, [conf.get("spark.jars")]), *map(str, jars)]
+            conf["spark.jars"] = ",".join(named)
+    archive = launch.archive(home, java, _MASTER, [f"{key}={conf[key]}" for key in conf])
     options = (*SHORT_LIFE, *(archive.options() if archive else ()))
     builder = SparkSession.builder.master(_MASTER).appName(name)
-    for key, value in given.items():
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _environment(launch.with_java_options(around, *options)), _apart(log):
+        with _environment(launch.with_java_options(environ, *options)), _apart(log):
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise UnavailableError(
@@ -111,7 +111,7 @@ def _started(
         ) from error
 
 
-def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) -> bool:
+def _as_in_a_run(home: launch.Spark, conf: dict[str, str], *, has_delta: bool) -> bool:
     """Give the JVM the class path of a run, and return whether that was possible.
 
     With that class path it can use the run's class-data archive, which saves a third of its start
@@ -121,7 +121,7 @@ def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) 
     if not are_there(*sets):
         return False
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    return launch.put_on_class_path(home, _MASTER, jars, given)
+    return launch.put_on_class_path(home, _MASTER, jars, conf)
 
 
 @contextmanager
@@ -129,25 +129,25 @@ def _apart(log: Path) -> Iterator[None]:
     """Redirect stderr to the file. A JVM that is started in this block inherits it and keeps it, so
     its messages don't mix with the command's output. A run's JVM has such a file, too."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with open(log, "wb", opener=private_files.opener) as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 @contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for a JVM that is started in this block, and restore the old ones.
 
     A run that a test starts later must not find a SPARK_HOME that the user has not set.
     """
     before = dict(os.environ)
-    os.environ.update(wanted)
+    os.environ.update(variables)
     try:
         yield
     finally:

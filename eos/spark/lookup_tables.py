@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
 from eos.spark.sink_columns import quoted_text
-from eos.transform.sql import words_of
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +57,8 @@ def versions(plan: Plan) -> Mapping[str, int]:
     return {each.name: each.version for each in plan.lookups if each.version is not None}
 
 
-def at_versions(plan: Plan, wanted: Mapping[str, int]) -> Plan:
-    found = tuple(replace(each, version=wanted.get(each.name)) for each in plan.lookups)
+def at_versions(plan: Plan, versions: Mapping[str, int]) -> Plan:
+    found = tuple(replace(each, version=versions.get(each.name)) for each in plan.lookups)
     return replace(plan, lookups=found)
 
 
@@ -69,7 +69,7 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
         log = jvm.org.apache.spark.sql.delta.DeltaLog
         found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
     except Exception as error:
-        reason = words_of(error)[:500]
+        reason = message_of(error)[:500]
         raise UnavailableError(
             "lookup_version_unreadable",
             f"the table {each.name} ({each.path}) can't be read: {reason}",
@@ -92,31 +92,31 @@ def require(plan: Plan, spark: SparkSession) -> None:
     lacks would be null without an error.
     """
     for each in plan.lookups:
-        where = f"the table {each.name} ({each.path})"
+        label = f"the table {each.name} ({each.path})"
         try:
             plain = _opened(each, spark) if each.kind == "csv" else _plain(each, spark)
             has = {field.name.lower(): field.dataType.simpleString() for field in plain.schema}
-            wanted = _columns(each, spark)
+            required = _columns(each, spark)
         except Exception as error:
-            reason = words_of(error)[:500]
+            reason = message_of(error)[:500]
             raise UsageError(
                 "lookup_table_unreadable",
-                f"{where} can't be read as {each.kind}: {reason}",
+                f"{label} can't be read as {each.kind}: {reason}",
                 hint="correct the path; a relative one starts at the folder that contains "
                 "pipelines/",
             ) from error
-        for name, kind in wanted.items():
-            there = has.get(name.lower())
-            if there is None:
+        for name, kind in required.items():
+            actual = has.get(name.lower())
+            if actual is None:
                 raise UsageError(
                     "lookup_column_missing",
-                    f"{where} has no column `{name}`, but `columns` declares it as {kind}",
+                    f"{label} has no column `{name}`, but `columns` declares it as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )
-            if there != kind:
+            if actual != kind:
                 raise UsageError(
                     "lookup_column_type",
-                    f"{where} has column `{name}` as {there}, but `columns` declares it as {kind}",
+                    f"{label} has column `{name}` as {actual}, but `columns` declares it as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )
 

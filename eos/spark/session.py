@@ -98,8 +98,8 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
     (`startup/ownership.py`). In other locations Spark's default stays. On HDFS its check and rename
     are one step.
     """
-    given = spark.sparkContext.getConf().get(_MANAGER)
-    if given is not None:
+    configured = spark.sparkContext.getConf().get(_MANAGER)
+    if configured is not None:
         return
     if is_local:
         spark.conf.set(_MANAGER, _LOCAL_MANAGER)
@@ -127,24 +127,24 @@ def unless_set(master: str) -> dict[str, str]:
     return {AUTHENTICATE: "true"} if _OWN_SECRET.fullmatch(master) else {}
 
 
-def executor_options(master: str, given: str) -> str:
+def executor_options(master: str, configured: str) -> str:
     """Return the executors' Java options: Avro's limits, then the user's options, which override.
 
     Empty if tasks run in the driver's JVM, since its command line has the limits already.
     """
     has_one_jvm = master == "local" or master.startswith("local[")
-    return "" if has_one_jvm else " ".join([*AVRO_LIMITS, given]).strip()
+    return "" if has_one_jvm else " ".join([*AVRO_LIMITS, configured]).strip()
 
 
-def require_once(given: Callable[[str], str | None]) -> None:
+def require_once(configured: Callable[[str], str | None]) -> None:
     """Raise UsageError for a setting with which Spark may repeat a writing task in an attempt."""
-    for key, wanted in _REQUIRED.items():
-        value = given(key) or wanted
-        if value != wanted:
+    for key, required in _REQUIRED.items():
+        value = configured(key) or required
+        if value != required:
             raise UsageError(
                 "spark_conf_unsafe",
-                f"{key} is {value}; exactly-once needs {wanted}",
-                hint=f"set spark.conf {key}: {wanted} in the profile, or remove the option",
+                f"{key} is {value}; exactly-once needs {required}",
+                hint=f"set spark.conf {key}: {required} in the profile, or remove the option",
             )
 
 
@@ -159,12 +159,14 @@ def open_session(name: str) -> SparkSession:
     without_traces()
     # Only the JVM knows spark-submit's options. It can be asked before the context exists.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
-    given = SparkConf()
-    require_once(given.get)
+    configured = SparkConf()
+    require_once(configured.get)
     builder = SparkSession.builder.appName(name).config(map=dict(_REQUIRED))
-    for key, value in unless_set(given.get("spark.master") or "").items():
-        builder = builder.config(key, given.get(key) or value)
-    options = executor_options(given.get("spark.master") or "", given.get(_EXECUTOR_JAVA) or "")
+    for key, value in unless_set(configured.get("spark.master") or "").items():
+        builder = builder.config(key, configured.get(key) or value)
+    options = executor_options(
+        configured.get("spark.master") or "", configured.get(_EXECUTOR_JAVA) or ""
+    )
     if options:
         builder = builder.config(_EXECUTOR_JAVA, options)
     try:
@@ -174,7 +176,7 @@ def open_session(name: str) -> SparkSession:
         # about a stopped context.
         lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
         reason = (lines[0] if lines else str(error))[:500]
-        master = given.get("spark.master")
+        master = configured.get("spark.master")
         raise UnavailableError(
             "spark_start_failed",
             f"Spark did not start on {master}: {reason}",
@@ -182,7 +184,7 @@ def open_session(name: str) -> SparkSession:
             "of Spark? Spark's log has more details",
         ) from error
     for key, value in _SESSION.items():
-        spark.conf.set(key, given.get(key) or value)
+        spark.conf.set(key, configured.get(key) or value)
     look_up_once(spark)
     _leave_no_socket(spark)
     return spark

@@ -14,7 +14,7 @@ from eos.encode.record_errors import AT
 from eos.errors import TransformError
 from eos.formats.schema_ids import framed
 from eos.transform.batch_functions import KAFKAS_HEADERS
-from eos.transform.sql import words_of
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,16 +55,16 @@ _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "bool
 
 
 def sink_columns(
-    out: DataFrame, plan: Plan, *, is_packed: bool = False, beside: Mapping[str, str] = _NOTHING
+    out: DataFrame, plan: Plan, *, is_packed: bool = False, extra: Mapping[str, str] = _NOTHING
 ) -> DataFrame:
     """Return the columns that the sinks read, and the rows' source positions if they are there.
 
     `is_packed` is for the encode stage: headers get a cheaper form, and there is no topic column if
-    the source has a single topic. `beside` has more columns, as SQL by name.
+    the source has a single topic. `extra` has more columns, as SQL by name.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
-    wanted = _wanted(plan, present)
-    columns = {name: _passed_on(name, present, is_packed=is_packed) for name in wanted}
+    required = _required_columns(plan, present)
+    columns = {name: _passed_on(name, present, is_packed=is_packed) for name in required}
     coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
     if all(present.get(name) == kind for name, kind in coordinates.items()):
         columns["__at"] = AT
@@ -73,16 +73,16 @@ def sink_columns(
     outputs = plan.outputs
     if outputs.columns:
         columns |= _computed(out, outputs, present, is_packed=is_packed)
-    columns |= beside
+    columns |= extra
     # As texts in one call, since PySpark needs 2 ms to create a column object.
-    made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
+    result = _selected(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
-        made = made.where(" OR ".join(f"`{name}`" for name in named))
-    return _with_messages(made, plan)
+        result = result.where(" OR ".join(f"`{name}`" for name in named))
+    return _with_messages(result, plan)
 
 
-def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
+def _with_messages(result: DataFrame, plan: Plan) -> DataFrame:
     """Return the rows with Protobuf structs encoded as bytes, for rows that a sink writes."""
     messages = {
         name: (each.message, each.place)
@@ -90,21 +90,21 @@ def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
         if each.message is not None
     }
     if not messages:
-        return made
+        return result
     from pyspark.sql import functions as f
 
     from eos.protobuf.spark_functions import written
 
-    at = f.expr("__at" if "__at" in made.columns else "CAST(NULL AS BIGINT)")
+    at = f.expr("__at" if "__at" in result.columns else "CAST(NULL AS BIGINT)")
     topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
     for name, (message, place) in messages.items():
         # Null if no sink writes the message for this row. A row that does not fit a message is an
         # error, and this row may be for a sink with another message.
         wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
-        given = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
-        fields = f.expr(given if all(wheres) else f"`{name}`")
-        made = made.withColumn(name, written(message, place, fields, at, topic))
-    return made
+        expressions = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
+        fields = f.expr(expressions if all(wheres) else f"`{name}`")
+        result = result.withColumn(name, written(message, place, fields, at, topic))
+    return result
 
 
 def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
@@ -113,7 +113,7 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
     try:
         return out.selectExpr(*expressions)
     except AnalysisException as error:  # valid alone but not together, such as an aggregate
-        reason = words_of(error)
+        reason = message_of(error)
         raise TransformError(
             "sink_expression_aggregates",
             f"the sinks' columns: {reason}",
@@ -121,7 +121,7 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
         ) from error
 
 
-def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
+def _required_columns(plan: Plan, present: Mapping[str, str]) -> list[str]:
     """Return the names of the transforms' columns that sinks write unchanged."""
     has = ", ".join(present)
     passed = {sink.value_column for sink in plan.sinks}
@@ -150,7 +150,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
             "array<struct<key: string, value: binary>>",
             hint="set `headers: ...` in the sink, or remove the column in the last transform",
         )
-    wanted: list[str] = [
+    required: list[str] = [
         name
         for name in ("key", "value", "headers")
         if name in passed and (name in present or name == "key")
@@ -163,8 +163,8 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
                 f"(it has {has})",
                 hint="return it from the last step, or name another column in the sink",
             )
-        wanted.append(name)
-    return wanted
+        required.append(name)
+    return required
 
 
 def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str:
@@ -182,19 +182,19 @@ def _computed(
 ) -> dict[str, str]:
     """Return an SQL expression for each output. One call to Spark finds the types of all of the
     user's expressions."""
-    given = {
+    expressions = {
         (name, at): f"(\n{text}\n)"  # on a line of its own, since it may end in a comment
         for name, output in outputs.columns.items()
         for at, text in enumerate(output.texts)
         if output.kind in ("bytes", "where") or (output.kind == "headers" and at % 2)
     }
-    types = dict(zip(given, _types(out, outputs, given), strict=True))
-    made = {}
+    types = dict(zip(expressions, _types(out, outputs, expressions), strict=True))
+    result = {}
     for name, output in outputs.columns.items():
         if output.kind == "json":
-            made[name] = _json(output, present)
+            result[name] = _json(output, present)
         elif output.kind == "avro":
-            made[name] = _avro(out, output, present)
+            result[name] = _avro(out, output, present)
         elif output.kind == "where":
             kind = types[name, 0]
             if kind != "boolean":
@@ -203,14 +203,14 @@ def _computed(
                     f"{output.place} is of type {kind}; expected a condition",
                     hint="compare the column with a value: `where: amount > 0`",
                 )
-            made[name] = f"coalesce({given[name, 0]}, false)"
+            result[name] = f"coalesce({expressions[name, 0]}, false)"
         elif output.kind == "bytes":
-            made[name] = _bytes(given[name, 0], types[name, 0], output.place)
+            result[name] = _bytes(expressions[name, 0], types[name, 0], output.place)
         elif output.kind == "headers":
-            made[name] = _headers(name, output, given, types, is_packed=is_packed)
+            result[name] = _headers(name, output, expressions, types, is_packed=is_packed)
     for name in (name for name, each in outputs.columns.items() if each.kind == "protobuf"):
-        made[name] = _struct(out, outputs.columns[name])
-    return made
+        result[name] = _struct(out, outputs.columns[name])
+    return result
 
 
 def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str]) -> list[str]:
@@ -227,7 +227,7 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
             try:
                 of([text])
             except AnalysisException as error:
-                place, reason = outputs.columns[name].place, words_of(error)
+                place, reason = outputs.columns[name].place, message_of(error)
                 raise TransformError(
                     "sink_expression_invalid",
                     f"{place}: {reason}",
@@ -253,7 +253,7 @@ def _bytes(text: str, kind: str, place: str) -> str:
 def _headers(
     name: str,
     output: Output,
-    given: Mapping[tuple[str, int], str],
+    expressions: Mapping[tuple[str, int], str],
     types: Mapping[tuple[str, int], str],
     *,
     is_packed: bool,
@@ -261,7 +261,7 @@ def _headers(
     keys, values = [], []
     for at in range(0, len(output.texts), 2):
         header, place = output.texts[at], f"{output.place} {output.texts[at]}"
-        value = _bytes(given[name, at + 1], types[name, at + 1], place)
+        value = _bytes(expressions[name, at + 1], types[name, at + 1], place)
         keys.append(quoted_text(header))
         values.append(f"CAST({value} AS BINARY)")
     if is_packed and keys:
@@ -301,16 +301,16 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     try:
         read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
         fields: Any = read.schema.fields[0].dataType
-        wanted = {each.name: each.dataType.simpleString() for each in fields}
+        required = {each.name: each.dataType.simpleString() for each in fields}
     except Exception as error:  # Avro's parser raises its own exceptions, not Spark's
-        reason = avro.words_of(error)
+        reason = avro.message_of(error)
         raise TransformError(
             "sink_avro_schema_invalid",
             f"{output.place}: {reason}",
             hint="Spark's Avro writer does not accept the schema of this sink: correct it, or the "
             "columns' types",
         ) from error
-    missing = [name for name in wanted if name.lower() not in by_name]
+    missing = [name for name in required if name.lower() not in by_name]
     if missing:
         raise TransformError(
             "sink_column_not_returned",
@@ -320,12 +320,12 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         )
     listed = ", ".join(
         f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"
-        for name, kind in wanted.items()
+        for name, kind in required.items()
     )
-    made = f"to_avro(struct({listed}), {quoted_text(schema)})"
+    result = f"to_avro(struct({listed}), {quoted_text(schema)})"
     if output.subject:
-        made = f"concat({framed(output.schema_id)}, {made})"
-    return _or_tombstone(made, output, present)
+        result = f"concat({framed(output.schema_id)}, {result})"
+    return _or_tombstone(result, output, present)
 
 
 def _struct(out: DataFrame, output: Output) -> str:
@@ -345,12 +345,12 @@ def _struct(out: DataFrame, output: Output) -> str:
     return _or_tombstone(f"struct({listed})", output, present)
 
 
-def _or_tombstone(made: str, output: Output, present: Mapping[str, str]) -> str:
+def _or_tombstone(result: str, output: Output, present: Mapping[str, str]) -> str:
     """Keep a null Kafka value null: it deletes its key on a compacted topic."""
     has_kafkas = any(
         name.lower() == "value" and _is_kafkas(name, kind) for name, kind in present.items()
     )
-    return f"IF(`value` IS NULL, NULL, {made})" if output.is_value and has_kafkas else made
+    return f"IF(`value` IS NULL, NULL, {result})" if output.is_value and has_kafkas else result
 
 
 def _is_kafkas(name: str, kind: str) -> bool:

@@ -35,8 +35,8 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
     short = fused(plan, last) if last else None
     if short:
         return short
-    made = last.applied() if last else apply(rows, plan.transforms, tables)
-    return sink_columns(made, plan, is_packed=True)
+    result = last.applied() if last else apply(rows, plan.transforms, tables)
+    return sink_columns(result, plan, is_packed=True)
 
 
 def mapped(rows: DataFrame | FusedStep | FusedDedup, encode: Encode, schema: str) -> DataFrame:

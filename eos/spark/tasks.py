@@ -52,9 +52,9 @@ class WriteStage:
                 "task_attempt_repeated",
                 f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
             )
-        wire = KafkaClient.shared(self.settings, self.profile)
+        client = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(
-            wire,
+            client,
             self.transactional_id,
             self.identity,
             self.targets,

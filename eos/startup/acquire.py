@@ -69,7 +69,7 @@ class Acquired:
 
 def acquire(
     planned: Plan,
-    wire: KafkaClient,
+    client: KafkaClient,
     crash: Dies,
     deadline: Deadline,
     *,
@@ -88,31 +88,31 @@ def acquire(
     """
     planned = identified(planned)
     names = planned.names
-    ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
+    ledger = ledger_of(planned, client, skips_foreign=skips_foreign)
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
-    last = ledger.look(deadline)
-    require_own_names(planned, wire, last, deadline, is_forced=is_forced)
+    last = ledger.peek(deadline)
+    require_own_names(planned, client, last, deadline, is_forced=is_forced)
     if last is None and not skips_foreign:  # a recovery may start from the group's offsets
-        require_unused_group(planned, wire, deadline)
+        require_unused_group(planned, client, deadline)
     if not is_free(planned, last) and not is_forced:
         # A clean end of a moment ago may not be visible yet: the broker responds to EndTxn before
         # it writes the marker to the ledger.
         ledger.wait_at_rest(_MARKER_MS, deadline)
-        last = ledger.look(deadline)
+        last = ledger.peek(deadline)
     require_free(planned, last, is_forced=is_forced)
     if examine is not None:
         _examine(ledger, last, examine, deadline)
     points = Points(crash)
     coordinator = Coordinator(
-        wire,
+        client,
         names.transactional_id,
         names.group,
         own_timeout_ms(planned.transaction_timeout_ms),
         reached=points.reached,
     )
-    left_open = _left_open(wire, names.transactional_id, deadline)
+    left_open = _left_open(client, names.transactional_id, deadline)
     coordinator.fence(deadline)
-    wire.agree_on_profile(deadline)
+    client.agree_on_profile(deadline)
     with still_ours(coordinator, ledger):
         last = ledger.read_last(deadline)
     return Acquired(planned, ledger, coordinator, points, last, left_open)
@@ -136,7 +136,7 @@ def _examine(
         except PromiseBrokenError:
             if not ledger.wait_at_rest(_MARKER_MS, deadline):
                 return None
-            before, last = last, ledger.look(deadline)
+            before, last = last, ledger.peek(deadline)
             if _offset(before) == _offset(last):
                 raise
     return None
@@ -146,12 +146,12 @@ def _offset(record: LedgerRecord | None) -> int:
     return -1 if record is None else record.offset
 
 
-def _left_open(wire: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
+def _left_open(client: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
     """Return the identity of the open transaction. Only the audit table uses it, so None is
     returned if the cluster does not respond."""
     within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
-        found = wire.transaction_state(transactional_id, within)
+        found = client.transaction_state(transactional_id, within)
     except EosError:
         return None
     return found.identity if found.phase == "Ongoing" else None
@@ -194,6 +194,6 @@ def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadlin
         coordinator.abort(deadline)
 
 
-def ledger_of(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Ledger:
+def ledger_of(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Ledger:
     names = planned.names
-    return Ledger(wire, names.ledger, names.pipeline, owner(planned), skips_foreign=skips_foreign)
+    return Ledger(client, names.ledger, names.pipeline, owner(planned), skips_foreign=skips_foreign)

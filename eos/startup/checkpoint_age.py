@@ -106,8 +106,8 @@ def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
 
 def _decide(planned: Plan, position: Position, step: PlannedBatch) -> None:
     # Assume that a new partition begins there. Only the source knows, and it is not asked here.
-    begins = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
-    ranges.decide(planned.names.pipeline, position, step, begins)
+    starts = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
+    ranges.decide(planned.names.pipeline, position, step, starts)
 
 
 def _is_of_query(checkpoint: Checkpoint, position: Position) -> bool:

@@ -35,10 +35,10 @@ _EXPLICIT = (
 def known(planned: Plan) -> Plan:
     """Return the plan with its deployment, if it has one. Creates nothing: the deployment is empty
     before the first startup, or if only the profile can name it."""
-    place = _file(planned)
-    if planned.deployment or place is None or shared_type(place.parent):
+    path = _file(planned)
+    if planned.deployment or path is None or shared_type(path.parent):
         return planned
-    return replace(planned, deployment=_read(planned, place))
+    return replace(planned, deployment=_read(planned, path))
 
 
 def identified(planned: Plan) -> Plan:
@@ -49,15 +49,15 @@ def identified(planned: Plan) -> Plan:
     if planned.deployment:
         return planned
     require_name(planned)
-    place = _file(planned)
-    assert place is not None, "a state root that can be locked is a folder"
-    found = _read(planned, place)
+    path = _file(planned)
+    assert path is not None, "a state root that can be locked is a folder"
+    found = _read(planned, path)
     try:
-        return replace(planned, deployment=found or _created(planned, place))
+        return replace(planned, deployment=found or _created(planned, path))
     except OSError as error:
         if has_no_locks(error):
             raise _needs_name(planned, "has no file locks") from error
-        raise _unusable(planned, place, "written", error) from error
+        raise _unusable(planned, path, "written", error) from error
 
 
 def _file(planned: Plan) -> Path | None:
@@ -69,10 +69,10 @@ def require_name(planned: Plan) -> None:
     """Raise UsageError if only the profile can name the deployment, and does not."""
     if planned.deployment:
         return
-    place = _file(planned)
-    if place is None:
+    path = _file(planned)
+    if path is None:
         raise _needs_name(planned, "is not a folder on this machine, so it can't be locked")
-    kind = shared_type(place.parent)
+    kind = shared_type(path.parent)
     if kind:
         raise _needs_name(
             planned,
@@ -80,36 +80,36 @@ def require_name(planned: Plan) -> None:
         )
 
 
-def _needs_name(planned: Plan, why: str) -> UsageError:
+def _needs_name(planned: Plan, reason: str) -> UsageError:
     name, root = planned.names.pipeline, planned.names.state_root
     return UsageError(
         "deployment_required",
-        f"{name}: the profile sets no `deployment`, and the state root {root} {why}. A second "
+        f"{name}: the profile sets no `deployment`, and the state root {root} {reason}. A second "
         "instance could not be distinguished from the running one",
         hint=_EXPLICIT,
         pipeline=name,
     )
 
 
-def _created(planned: Plan, place: Path) -> str:
+def _created(planned: Plan, path: Path) -> str:
     """Create the id, unless another process was first. Readers never see an unfinished or unsynced
     file."""
-    private_files.make(place.parent)
-    with exclusive(place.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
-        found = _read(planned, place)
+    private_files.create_folder(path.parent)
+    with exclusive(path.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
+        found = _read(planned, path)
         if found:
             return found
-        made = uuid.uuid4().hex
-        unfinished = place.with_name(f".{FILE}.new")
+        created = uuid.uuid4().hex
+        unfinished = path.with_name(f".{FILE}.new")
         unfinished.unlink(missing_ok=True)  # left by a process that died
         descriptor = private_files.opener(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{made}\n")
+            file.write(f"{created}\n")
             file.flush()
             os.fsync(file.fileno())
-        unfinished.rename(place)
-        _sync(place.parent)
-        return made
+        unfinished.rename(path)
+        _sync(path.parent)
+        return created
 
 
 def _sync(folder: Path) -> None:
@@ -120,39 +120,39 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read(planned: Plan, place: Path) -> str:
+def _read(planned: Plan, path: Path) -> str:
     """Return the id; empty if there is no file. Raise for a damaged file: with another id, this
     deployment would not recognize its own records."""
     try:
-        with place.open("rb") as file:
+        with path.open("rb") as file:
             text = file.read(_BYTES_MAX + 1).decode("ascii", errors="replace")
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise _unusable(planned, place, "read", error) from error
+        raise _unusable(planned, path, "read", error) from error
     if not _ID.fullmatch(text):
         name = planned.names.pipeline
         shown = text[:40] + "..." * (len(text) > 40)
         raise PromiseBrokenError(
             "deployment_damaged",
-            f"{name}: the deployment id in {place} is damaged: {shown!r} is not 32 hexadecimal "
+            f"{name}: the deployment id in {path} is damaged: {shown!r} is not 32 hexadecimal "
             "digits",
             hint="restore the file from a backup. Without one, delete the file: the next run "
             "creates a new id. If the last run did not end cleanly (`eos recover "
             f"{name}` shows the ledger's last record), start once with --take-over",
             pipeline=name,
-            path=str(place),
+            path=str(path),
         )
     return text.strip()
 
 
-def _unusable(planned: Plan, place: Path, what: str, error: OSError) -> UnavailableError:
+def _unusable(planned: Plan, path: Path, action: str, error: OSError) -> UnavailableError:
     return UnavailableError(
         "deployment_file_inaccessible",
-        f"{planned.names.pipeline}: the deployment id in {place} can't be {what}: "
+        f"{planned.names.pipeline}: the deployment id in {path} can't be {action}: "
         f"{error.strerror or error}",
         hint="is the disk full, or may this user not read and write there? If so, "
         f"{private_files.SHARE}",
         pipeline=planned.names.pipeline,
-        path=str(place),
+        path=str(path),
     )

@@ -48,12 +48,12 @@ def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return ""
-    place, found = folder.resolve(), (-1, "")
+    path, found = folder.resolve(), (-1, "")
     for line in lines:
         fields, _, rest = line.partition(" - ")
         point = Path(_OCTAL.sub(lambda each: chr(int(each[1], 8)), fields.split(" ")[4]))
         # A later mount at the same point hides the earlier one.
-        if place.is_relative_to(point) and len(point.parts) >= found[0]:
+        if path.is_relative_to(point) and len(point.parts) >= found[0]:
             found = len(point.parts), rest.split(" ")[0]
     kind = found[1]
     return kind if kind.removeprefix("fuse.") in _SHARED else ""

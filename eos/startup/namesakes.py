@@ -23,7 +23,7 @@ _ASK_MS = 10_000
 
 def require_own_names(
     planned: Plan,
-    wire: KafkaClient,
+    client: KafkaClient,
     last: LedgerRecord | None,
     deadline: Deadline,
     *,
@@ -35,15 +35,15 @@ def require_own_names(
     other before. So it may run if the other ended cleanly, or by force.
     """
     others = planned.names.namesakes
-    there = wire.topics([each.ledger for each in others], deadline) if others else {}
+    existing = client.topics([each.ledger for each in others], deadline) if others else {}
     for other in others:
-        if there[other.ledger].error:
+        if existing[other.ledger].error:
             continue  # it does not exist, or this user may not see it
-        if _is_in_use(wire, other, deadline, is_first=last is None, is_forced=is_forced):
+        if _is_in_use(client, other, deadline, is_first=last is None, is_forced=is_forced):
             raise _shared(planned, other)
 
 
-def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -> None:
+def require_unused_group(planned: Plan, client: KafkaClient, deadline: Deadline) -> None:
     """Raise PromiseBrokenError if this pipeline has no history, but its group has offsets. They
     belong to another pipeline whose ledger this user may not see, or this pipeline's ledger is
     lost."""
@@ -51,19 +51,19 @@ def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -
     if not others or is_at_own_group(planned.source.start, group):
         return
     try:
-        found = wire.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))
+        found = client.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))
     except EosError:
         return  # an open transaction hides the offsets: the check after the fence decides
     if not found:
         return
     tp, committed = min(found.items())
     name = planned.names.pipeline
-    named = " or ".join(f"{each.pipeline!r} with the prefix {each.prefix!r}" for each in others)
+    names = " or ".join(f"{each.pipeline!r} with the prefix {each.prefix!r}" for each in others)
     raise PromiseBrokenError(
         "ledger_lost",
         f"{name}: the ledger {planned.names.ledger!r} is empty, but the group {group!r} has "
         f"offsets ({tp.topic}-{tp.partition} is at {committed.offset})",
-        hint=f"does another pipeline run, {named}? It has the same group and transactional id: "
+        hint=f"does another pipeline run, {names}? It has the same group and transactional id: "
         "give this one another name or prefix. If the ledger topic was deleted, `eos recover "
         f"{name} --from-group` resumes at the group's offsets",
         pipeline=name,
@@ -71,10 +71,10 @@ def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -
 
 
 def _is_in_use(
-    wire: KafkaClient, other: Namesake, deadline: Deadline, *, is_first: bool, is_forced: bool
+    client: KafkaClient, other: Namesake, deadline: Deadline, *, is_first: bool, is_forced: bool
 ) -> bool:
     try:
-        theirs = Ledger(wire, other.ledger, other.pipeline, {}).look(deadline)
+        theirs = Ledger(client, other.ledger, other.pipeline, {}).peek(deadline)
     except PromiseBrokenError:
         return is_first  # the ledger has records, even if they can't be read
     if theirs is None:

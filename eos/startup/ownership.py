@@ -47,28 +47,28 @@ class RunLock:
 
     def __init__(self, planned: Plan) -> None:
         self._pipeline = planned.names.pipeline
-        place = planned.names.lock
-        self._lock = FileLock(Path(place)) if place else None
+        path = planned.names.lock
+        self._lock = FileLock(Path(path)) if path else None
         self._is_held = False
 
-    def take(self, *, is_forced: bool) -> None:
+    def acquire(self, *, is_forced: bool) -> None:
         """Take the lock. Raise UnavailableError if another process holds it, unless `is_forced`:
         then the fence ends the holder."""
-        if self.try_take() or is_forced:
+        if self.try_acquire() or is_forced:
             return
         assert self._lock is not None
         number = ""
         with suppress(OSError):
             number = self._lock.path.read_text(encoding="ascii").strip()
-        who = f" as process {number}" if number else ""  # the holder may not have written it yet
+        holder = f" as process {number}" if number else ""  # the holder may not have written it yet
         raise UnavailableError(
             "already_running",
-            f"{self._pipeline} already runs on this machine{who}; it was not disturbed",
+            f"{self._pipeline} already runs on this machine{holder}; it was not disturbed",
             hint="end that process, or start this one with --take-over, which fences it",
             path=str(self._lock.path),
         )
 
-    def try_take(self) -> bool:
+    def try_acquire(self) -> bool:
         if self._lock is None or self._is_held:
             return True
         try:
@@ -98,7 +98,7 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
     if last is None or is_forced or is_free(planned, last):
         return
     theirs, root = last.owner, planned.names.state_root
-    place = f"state root {theirs['root']}, " if theirs.get("root") else ""
+    prefix = f"state root {theirs['root']}, " if theirs.get("root") else ""
     ours = f"{planned.deployment!r}" if planned.deployment else "a deployment without an id yet"
     here = f" (state root {root})" if root else ""
     lost = ""
@@ -109,7 +109,7 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
         )
     raise PromiseBrokenError(
         "another_deployment",
-        f"{planned.names.pipeline} belongs to deployment {other!r} ({place}host {host}, process "
+        f"{planned.names.pipeline} belongs to deployment {other!r} ({prefix}host {host}, process "
         f"{process}), which did not end cleanly and may still run; this is {ours}{here}. The "
         "other one was not disturbed",
         hint=f"if this instance is a mistake, do nothing. {lost}Otherwise make sure that "

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 START_MS_MAX = 60_000  # limit for all requests of one startup
 
 
-def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = False) -> Plan:
+def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool = False) -> Plan:
     """Return the plan with the registry's schemas and ids; unchanged if it names no subject. With
-    `looks`, no schema is registered."""
-    named = subjects(planned)
-    if not named:
+    `is_preview`, no schema is registered."""
+    names = subjects(planned)
+    if not names:
         return planned
-    client, deadline = _client(registry, named), Deadline.after_ms(START_MS_MAX)
+    client, deadline = _client(registry, names), Deadline.after_ms(START_MS_MAX)
     planned = _writing(_reading(planned, client, deadline), client, deadline)
     columns = {
-        name: _numbered(each, client, looks, deadline)
+        name: _numbered(each, client, is_preview, deadline)
         for name, each in planned.outputs.columns.items()
     }
     return replace(planned, outputs=replace(planned.outputs, columns=columns))
@@ -52,9 +52,9 @@ def with_latest(planned: Plan, registry: Registry | None) -> Plan:
     return _writing(planned, client, deadline)
 
 
-def _client(registry: Registry | None, named: list[str]) -> Client:
+def _client(registry: Registry | None, names: list[str]) -> Client:
     if registry is None:
-        subjects = ", ".join(map(repr, named))
+        subjects = ", ".join(map(repr, names))
         raise UsageError(
             "schema_registry_missing",
             f"the pipeline uses subjects of a schema registry ({subjects}), but the profile has no "
@@ -131,10 +131,10 @@ def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
     )
 
 
-def _numbered(each: Output, client: Client, looks: bool, deadline: Deadline) -> Output:
+def _numbered(each: Output, client: Client, is_preview: bool, deadline: Deadline) -> Output:
     if not each.subject or each.schema_id:
         return each
-    if looks and each.registers:
+    if is_preview and each.registers:
         client.require_there(deadline)
         return each
     number = client.id_of(each.subject, each.texts[0], deadline, registers=each.registers)

@@ -35,19 +35,19 @@ class Emits(Protocol):
     def emit(self, event: events.Event) -> None: ...
 
 
-def with_targets(planned: Plan, wire: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
+def with_targets(planned: Plan, client: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
     """Create the target topics that the pipeline declares, and return the plan with their
     limits."""
     for topic, new in planned.created_topics.items():
-        wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
-    require_targets(wire, planned.sink_topics, deadline)
-    limits = message_limits(wire, planned.sink_topics, deadline)
+        client.create_topic(topic, new.partitions, new.replication, new.config, deadline)
+    require_targets(client, planned.sink_topics, deadline)
+    limits = message_limits(client, planned.sink_topics, deadline)
     return replace(planned, parallelism=parallelism, message_bytes_max=limits)
 
 
-def require_targets(wire: KafkaClient, topics: Iterable[str], deadline: Deadline) -> None:
+def require_targets(client: KafkaClient, topics: Iterable[str], deadline: Deadline) -> None:
     existing_topics(
-        wire,
+        client,
         topics,
         deadline,
         what="target",
@@ -85,11 +85,11 @@ def inherited(planned: Plan, last: LedgerRecord) -> Position:
 
 
 def starting_offsets(
-    planned: Plan, wire: KafkaClient, position: Position, deadline: Deadline
+    planned: Plan, client: KafkaClient, position: Position, deadline: Deadline
 ) -> Mapping[TopicPartition, int]:
     """Return the offsets for a fresh checkpoint. Spark needs every partition. Partitions that are
     not in the ledger were added to the topic since, and are read from their earliest record."""
-    partitions = _partitions(_source_topics(planned, wire, deadline))
+    partitions = _partitions(_source_topics(planned, client, deadline))
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
 
@@ -105,8 +105,8 @@ def require_new_whole(
     which."""
     if checkpoint.planned() is None:
         return
-    found = _partitions(_source_topics(planned, source.wire, deadline))
-    new = found - position.ends.keys() - checkpoint.begun()
+    found = _partitions(_source_topics(planned, source.client, deadline))
+    new = found - position.ends.keys() - checkpoint.known_partitions()
     name = planned.names.pipeline
     for tp, first in sorted(source.earliest(new).items()):
         if first > 0:
@@ -126,15 +126,15 @@ def require_new_whole(
 def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
     """Raise UnavailableError if the store of the checkpoints does not respond. Checked before the
     look: an instance that can't reach its checkpoints must not fence one that can."""
-    soon = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
+    store_deadline = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
     try:
-        require_answer(files, planned.names.checkpoints, soon)
+        require_answer(files, planned.names.checkpoints, store_deadline)
     except UnavailableError as error:
         raise about(planned.names.pipeline, error) from error
 
 
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
-    found = _source_topics(planned, source.wire, deadline)
+    found = _source_topics(planned, source.client, deadline)
     partitions, name = _partitions(found), planned.names.pipeline
     require_no_members(planned, source, deadline)
     if not is_at_own_group(planned.source.start, planned.names.group):
@@ -144,7 +144,7 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
         partitions,
         pipeline=name,
         group=planned.names.group,
-        wire=source.wire,
+        client=source.client,
         deadline=deadline,
     )
     return Position(ends=ends, topic_ids=_ids(found))
@@ -174,7 +174,7 @@ def _require_all_read(
     """Raise if the ledger has offsets of a topic that the pipeline file does not name any more. The
     topic would keep its end for ever, and a checkpoint that contains it can't resume without it."""
     name = planned.names.pipeline
-    left = sorted(position.topic_ids.keys() - _source_topics(planned, source.wire, deadline))
+    left = sorted(position.topic_ids.keys() - _source_topics(planned, source.client, deadline))
     if left:
         topic = left[0]
         raise PromiseBrokenError(
@@ -193,7 +193,7 @@ def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) ->
     of members, so each would overwrite the other's. After a crash theirs would look like our
     progress."""
     group_name = planned.names.group
-    state = source.wire.group_state(group_name, deadline)
+    state = source.client.group_state(group_name, deadline)
     if state not in AT_REST:
         name = planned.names.pipeline
         raise PromiseBrokenError(
@@ -225,9 +225,11 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
         bus.emit(events.Warned(f"{note}; the next commit corrects them"))
 
 
-def _source_topics(planned: Plan, wire: KafkaClient, deadline: Deadline) -> Mapping[str, TopicInfo]:
+def _source_topics(
+    planned: Plan, client: KafkaClient, deadline: Deadline
+) -> Mapping[str, TopicInfo]:
     own = (planned.names.ledger, *planned.sink_topics)
-    return source_topics(planned.source, wire, deadline, own=own)
+    return source_topics(planned.source, client, deadline, own=own)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:

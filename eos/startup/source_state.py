@@ -42,13 +42,13 @@ class LiveSource:
     """Questions about the source, sent to the cluster each time."""
 
     planned: Plan
-    wire: KafkaClient
+    client: KafkaClient
     timeout_ms: int = _TIMEOUT_MS  # limit of each request
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         name = self.planned.names.pipeline
         found = existing_topics(
-            self.wire,
+            self.client,
             topics,
             Deadline.after_ms(self.timeout_ms),
             what="source",
@@ -64,17 +64,17 @@ class LiveSource:
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
         deadline = Deadline.after_ms(self.timeout_ms)
-        return self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+        return self.client.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
         deadline = Deadline.after_ms(self.timeout_ms)
-        return self.wire.list_offsets(partitions, "latest", committed=False, deadline=deadline)
+        return self.client.list_offsets(partitions, "latest", committed=False, deadline=deadline)
 
     def group_offsets(
         self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
     ) -> Ends:
         deadline = deadline or Deadline.after_ms(self.timeout_ms)
-        found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
+        found = self.client.committed_offsets(self.planned.names.group, deadline, partitions)
         return {tp: committed.offset for tp, committed in found.items()}
 
     def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
@@ -93,13 +93,13 @@ class LiveSource:
         name = self.planned.names.pipeline
         earliest, latest = self.earliest(position), self.latest(position)
         for tp, offset in sorted(position.items()):
-            where = f"{name}: {tp.topic}-{tp.partition}"
+            subject = f"{name}: {tp.topic}-{tp.partition}"
             values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
             if offset < earliest[tp]:
                 n_lost = earliest[tp] - offset
                 raise PromiseBrokenError(
                     "truncated",
-                    f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
+                    f"{subject} begins at offset {earliest[tp]}, but {offset} is next: "
                     f"{n_lost} offsets were deleted before they were read",
                     hint="retention or a client deleted them while the pipeline was stopped or "
                     "lagged. They can't be restored, and nothing was skipped so far: `eos recover "
@@ -112,7 +112,7 @@ class LiveSource:
                 n_lost = offset - latest[tp]
                 raise PromiseBrokenError(
                     "source_lost",
-                    f"{where} ends at offset {latest[tp]}, but {offset} is next: "
+                    f"{subject} ends at offset {latest[tp]}, but {offset} is next: "
                     f"{n_lost} offsets that were read before are missing now",
                     hint="did an unclean leader election lose records, or was the cluster "
                     "restored from a copy? New records would get the lost records' offsets, and "
@@ -127,8 +127,8 @@ class LiveSource:
 def above(frame: DataFrame, floors: Ends) -> DataFrame:
     """Return the rows without those below `floors`, which are committed already."""
     for (topic, partition), floor in sorted(floors.items()):
-        named = topic.replace("\\", "\\\\").replace("'", "\\'")
+        quoted = topic.replace("\\", "\\\\").replace("'", "\\'")
         frame = frame.filter(
-            f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
+            f"NOT (topic = '{quoted}' AND partition = {partition} AND offset < {floor})"
         )
     return frame

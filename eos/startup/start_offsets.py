@@ -34,7 +34,7 @@ def resolve(
     *,
     pipeline: str,
     group: str,
-    wire: KafkaClient,
+    client: KafkaClient,
     deadline: Deadline,
 ) -> Ends:
     """Return the start offset of each of these partitions, between its first record and its end.
@@ -42,15 +42,15 @@ def resolve(
     Raises for an offset outside of these bounds. `group` is the pipeline's own group, which
     `start: group` refers to.
     """
-    ask = _Questions(pipeline, frozenset(partitions), wire, deadline)
+    questions = _Questions(pipeline, frozenset(partitions), client, deadline)
     if not isinstance(start, StartAt):
-        return ask.of_group(group, is_own=True) if start == "group" else ask.ends(start)
+        return questions.of_group(group, is_own=True) if start == "group" else questions.ends(start)
     if start.group is not None:
-        return ask.of_group(start.group, is_own=is_at_own_group(start, group))
+        return questions.of_group(start.group, is_own=is_at_own_group(start, group))
     if start.offsets is not None:
-        return ask.as_named(start.offsets)
+        return questions.as_named(start.offsets)
     assert start.timestamp_ms is not None, "one of three, says the model"
-    return ask.at_time(start.timestamp_ms)
+    return questions.at_time(start.timestamp_ms)
 
 
 def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
@@ -71,11 +71,11 @@ class OffsetBounds(NamedTuple):
 class _Questions:
     pipeline: str
     partitions: frozenset[TopicPartition]
-    wire: KafkaClient
+    client: KafkaClient
     deadline: Deadline
 
     def ends(self, at: Literal["earliest", "latest"] | int, *, committed: bool = True) -> Ends:
-        return self.wire.list_offsets(
+        return self.client.list_offsets(
             self.partitions, at, committed=committed, deadline=self.deadline
         )
 
@@ -94,30 +94,32 @@ class _Questions:
 
     def of_group(self, group: str, *, is_own: bool) -> Ends:
         self._require_at_rest(group)
-        committed = self.wire.committed_offsets(group, self.deadline, self.partitions)
+        committed = self.client.committed_offsets(group, self.deadline, self.partitions)
         missing = self.partitions - committed.keys()
         if missing:
-            why = "are the group's name and the cluster right? Offsets expire a week after the "
-            why += "group's last member left (offsets.retention.minutes)"
+            reason = "are the group's name and the cluster right? Offsets expire a week after the "
+            reason += "group's last member left (offsets.retention.minutes)"
             if is_own and not committed:
-                why = "this is the pipeline's own group: `start: {group: NAME}` names another one"
+                reason = (
+                    "this is the pipeline's own group: `start: {group: NAME}` names another one"
+                )
             raise UsageError(
                 "start_group_without_offsets",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
-                f"for {_named(missing)}",
-                hint=f"{why}. {_WAY_OUT}; or set the group's offsets with "
+                f"for {_text(missing)}",
+                hint=f"{reason}. {_WAY_OUT}; or set the group's offsets with "
                 "`kafka-consumer-groups.sh --reset-offsets`",
                 group=group,
-                missing=_named(missing),
+                missing=_text(missing),
             )
         offsets = {tp: committed[tp].offset for tp in self.partitions}
         require_there(self.pipeline, offsets, self._bounds(), group=group)
         return offsets
 
-    def as_named(self, named: Mapping[str, Mapping[int, int]]) -> Ends:
+    def as_named(self, names: Mapping[str, Mapping[int, int]]) -> Ends:
         offsets = {
             TopicPartition(topic, partition): offset
-            for topic, of_topic in named.items()
+            for topic, of_topic in names.items()
             for partition, offset in of_topic.items()
         }
         unknown, missing = offsets.keys() - self.partitions, self.partitions - offsets.keys()
@@ -126,9 +128,9 @@ class _Questions:
             has = [f"{topic} has {counts[topic]}" for topic in sorted({tp.topic for tp in unknown})]
             raise UsageError(
                 "start_partition_unknown",
-                f"{self.pipeline}: `start` names {_named(unknown)}, which the source does not have",
+                f"{self.pipeline}: `start` names {_text(unknown)}, which the source does not have",
                 hint=f"partitions are numbered from 0; {', '.join(has[:_NAMED_MAX])}",
-                unknown=_named(unknown),
+                unknown=_text(unknown),
             )
         bounds = self._bounds()
         if missing:
@@ -138,9 +140,9 @@ class _Questions:
             ]
             raise UsageError(
                 "start_partition_missing",
-                f"{self.pipeline}: `start` has no offset for {_named(missing)}",
+                f"{self.pipeline}: `start` has no offset for {_text(missing)}",
                 hint=f"list every partition of the source: {', '.join(shown)}",
-                missing=_named(missing),
+                missing=_text(missing),
             )
         require_there(self.pipeline, offsets, bounds)
         return offsets
@@ -151,7 +153,7 @@ class _Questions:
 
         Consumers that are no members (by assignment, as Spark and Flink do) can't be detected.
         """
-        state = self.wire.group_state(group, self.deadline)
+        state = self.client.group_state(group, self.deadline)
         if state not in AT_REST:
             raise PromiseBrokenError(
                 "group_in_use",
@@ -186,8 +188,8 @@ def require_there(
         of_tp = bounds[tp]
         if of_tp.earliest <= offset <= of_tp.stable:
             continue
-        whose = f"group {group!r}" if group else "`start`"
-        where = f"{pipeline}: {whose} is at offset {offset} of {_name(tp)}"
+        owner = f"group {group!r}" if group else "`start`"
+        subject = f"{pipeline}: {owner} is at offset {offset} of {_name(tp)}"
         values: dict[str, str | int] = {
             "pipeline": pipeline,
             "topic": tp.topic,
@@ -196,11 +198,11 @@ def require_there(
             "earliest": of_tp.earliest,
             "latest": of_tp.latest,
         }
-        raise _outside(where, offset, of_tp, values, is_of_group=group is not None)
+        raise _outside(subject, offset, of_tp, values, is_of_group=group is not None)
 
 
 def _outside(
-    where: str,
+    subject: str,
     offset: int,
     bounds: OffsetBounds,
     values: Mapping[str, str | int],
@@ -211,7 +213,7 @@ def _outside(
         n_lost = bounds.earliest - offset
         return PromiseBrokenError(
             "start_gone",
-            f"{where}, which begins at {bounds.earliest}: {n_lost} offsets were deleted before "
+            f"{subject}, which begins at {bounds.earliest}: {n_lost} offsets were deleted before "
             "they were read",
             hint=f"retention or a client deleted them; they can't be restored. {_WAY_OUT}",
             **values,
@@ -219,7 +221,7 @@ def _outside(
     if offset <= bounds.latest:
         return UnavailableError(
             "start_transaction_open",
-            f"{where}, which can be read up to {bounds.stable}: a transaction is open from there "
+            f"{subject}, which can be read up to {bounds.stable}: a transaction is open from there "
             "on",
             hint="start again once it has ended; its timeout ends it at the latest",
             **values,
@@ -228,21 +230,21 @@ def _outside(
         n_missing = offset - bounds.latest
         return PromiseBrokenError(
             "start_beyond",
-            f"{where}, which ends at {bounds.latest}: {n_missing} offsets that the group has "
+            f"{subject}, which ends at {bounds.latest}: {n_missing} offsets that the group has "
             "read do not exist",
             hint=f"was the topic recreated, or is this another cluster? {_WAY_OUT}",
             **values,
         )
     return UsageError(
         "start_offset_out_of_range",
-        f"{where}, which ends at {bounds.latest}",
+        f"{subject}, which ends at {bounds.latest}",
         hint=f"set an offset from {bounds.earliest} to {bounds.stable}; are the topic and the "
         "cluster right?",
         **values,
     )
 
 
-def _named(partitions: Iterable[TopicPartition]) -> str:
+def _text(partitions: Iterable[TopicPartition]) -> str:
     names = [_name(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

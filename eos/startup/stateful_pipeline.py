@@ -187,8 +187,8 @@ def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
     """Return our error if Spark refused the state of a checkpoint, or None for any other
     failure."""
     changed = failure.condition(*_CHANGED)
-    gone = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
-    found = changed or gone
+    missing = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
+    found = changed or missing
     if found is None:
         return None
     is_changed = changed is not None

@@ -23,17 +23,17 @@ _SEEN_WITHIN_MS = 5_000
 
 
 def message_limits(
-    wire: KafkaClient, topics: Iterable[str], deadline: Deadline
+    client: KafkaClient, topics: Iterable[str], deadline: Deadline
 ) -> Mapping[str, int]:
     """Return the largest record batch that each topic accepts, in bytes."""
-    return {name: int(wire.topic_config(name, SETTING, deadline)) for name in topics}
+    return {name: int(client.topic_config(name, SETTING, deadline)) for name in topics}
 
 
 class TargetLimits:
     """The limits that the next attempt encodes for."""
 
-    def __init__(self, wire: KafkaClient, known: Mapping[str, int]) -> None:
-        self._wire = wire
+    def __init__(self, client: KafkaClient, known: Mapping[str, int]) -> None:
+        self._client = client
         self._known = known
 
     def of(self, topic: str) -> int:
@@ -65,7 +65,7 @@ class TargetLimits:
         `patience`."""
         backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)
         while True:
-            found = message_limits(self._wire, self._known, deadline)
+            found = message_limits(self._client, self._known, deadline)
             if found != self._known or patience.has_passed:
                 return found
             backoff.sleep(patience)

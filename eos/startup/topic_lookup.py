@@ -24,7 +24,7 @@ _USED_BY = {"source": "Fetch", "target": "Produce"}
 
 
 def existing_topics(
-    wire: KafkaClient,
+    client: KafkaClient,
     names: Iterable[str],
     deadline: Deadline,
     *,
@@ -36,14 +36,14 @@ def existing_topics(
 ) -> Mapping[str, TopicInfo]:
     """Return all these topics. Raise an error of the class `missing`, with this code, for the first
     one that does not exist."""
-    wanted = frozenset(names)
-    found = _settled(lambda: wire.topics(wanted, deadline), deadline) if wanted else {}
-    for name in sorted(wanted):
+    required = frozenset(names)
+    found = _settled(lambda: client.topics(required, deadline), deadline) if required else {}
+    for name in sorted(required):
         answer = found[name].error
         if answer in _MAY_PASS:
             remedy = hint if isinstance(hint, str) else hint(name)
-            whose = f"{fields['pipeline']}: " if "pipeline" in fields else ""
-            message = f"{whose}the {what} topic {name!r} does not exist"
+            prefix = f"{fields['pipeline']}: " if "pipeline" in fields else ""
+            message = f"{prefix}the {what} topic {name!r} does not exist"
             raise missing(code, message, hint=remedy, topic=name, **fields)
         if answer:
             raise _unseen(missing, what, name, answer)
@@ -51,7 +51,7 @@ def existing_topics(
 
 
 def source_topics(
-    source: KafkaSource, wire: KafkaClient, deadline: Deadline, *, own: Iterable[str] = ()
+    source: KafkaSource, client: KafkaClient, deadline: Deadline, *, own: Iterable[str] = ()
 ) -> Mapping[str, TopicInfo]:
     """Return the topics that the source has now, by name or by pattern. Later changes are ignored.
 
@@ -61,7 +61,7 @@ def source_topics(
     """
     if source.pattern is None:
         return existing_topics(
-            wire,
+            client,
             source.topic_names,
             deadline,
             what="source",
@@ -79,7 +79,7 @@ def source_topics(
             hint="make the pattern narrower; `(?!NAME$)` at its beginning excludes a topic",
             topic=name,
         )
-    found = _settled(lambda: wire.topics(pattern, deadline), deadline)
+    found = _settled(lambda: client.topics(pattern, deadline), deadline)
     if not found:
         raise UsageError(
             "source_pattern_no_match",
@@ -95,15 +95,15 @@ def source_topics(
 
 
 def _settled(
-    look: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
+    lookup: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
 ) -> Mapping[str, TopicInfo]:
     """Return the topics, after more lookups for a moment while one is missing."""
     patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
     backoff = Backoff(first_ms=50)
-    found = look()
+    found = lookup()
     while not _is_settled(found) and not patience.has_passed:
         backoff.sleep(patience)
-        found = look()
+        found = lookup()
     return found
 
 
@@ -117,7 +117,7 @@ def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
     return kind(
         "topic_unseen",
         f"the {what} topic {name!r} can't be looked up: {name_of(code)}"
-        + (f". {right.told}" if right is not None else ""),
+        + (f". {right.message}" if right is not None else ""),
         hint=right.grant if right is not None else "may this user describe the topic?",
         topic=name,
     )

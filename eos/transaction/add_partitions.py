@@ -15,8 +15,8 @@ from eos.transaction import effects
 _REPEATED = frozenset({None, Outcome.RETRY, Outcome.REFRESH})
 
 
-def join(
-    wire: KafkaClient,
+def join_transaction(
+    client: KafkaClient,
     transactional_id: str,
     identity: Identity,
     partitions: frozenset[TopicPartition],
@@ -37,7 +37,7 @@ def join(
     while True:
         try:
             answered, error = effects.add_partitions(
-                wire, transactional_id, identity, partitions, deadline
+                client, transactional_id, identity, partitions, deadline
             )
         except NoAnswerError as lost:
             answered, error = effects.unanswered(Api.ADD_PARTITIONS, lost)

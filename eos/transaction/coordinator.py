@@ -97,9 +97,9 @@ class Coordinator:
         (`ownership_check`)."""
         return self._requests.timeout_ms
 
-    def look(self, deadline: Deadline) -> DescribedTransaction:
+    def describe(self, deadline: Deadline) -> DescribedTransaction:
         """Return the broker's view of the transactional id, without changing it."""
-        return self._requests.look(deadline)
+        return self._requests.describe(deadline)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -112,16 +112,16 @@ class Coordinator:
         self._run(ProtocolEvent.FENCE, deadline)
         return self.identity
 
-    def fence_again(self, seen: Identity, deadline: Deadline) -> Identity:
+    def fence_again(self, current: Identity, deadline: Deadline) -> Identity:
         """Take the id while `is_disputed`, if the coordinator still has the identity that `look`
         returned. Then read the ledger and call `settled`."""
         if self.is_disputed:
-            self._state = FenceUnclear(seen)
+            self._state = FenceUnclear(current)
         self._run(ProtocolEvent.FENCE_AGAIN, deadline)
         return self.identity
 
     @property
-    def is_judging(self) -> bool:
+    def is_awaiting_ledger(self) -> bool:
         """Whether the ledger must be read before the new identity is used. Then call `settled`."""
         return isinstance(self._state, AwaitingLedger)
 
@@ -130,7 +130,7 @@ class Coordinator:
         new epoch if the last one is used."""
         if not isinstance(self._state, Ready):
             self._run(ProtocolEvent.BEGIN, deadline)
-        if not self.is_judging:
+        if not self.is_awaiting_ledger:
             self._run(ProtocolEvent.BEGIN, deadline)
         return self.identity
 
@@ -196,14 +196,14 @@ class Coordinator:
             if event in {ProtocolEvent.WRITE, ProtocolEvent.OFFSETS} and isinstance(
                 self._state, Open | Recorded
             ):
-                self._take(ProtocolEvent.FAIL)
+                self._step(ProtocolEvent.FAIL)
             raise
 
     def _carry_out(self, event: ProtocolEvent, deadline: Deadline, work: Work) -> None:
         """Carry out the effects of an event. This terminates: each retry waits first, and gives up
         when the deadline has passed."""
         backoff = self.backoff()
-        todo = deque(self._take(event))
+        todo = deque(self._step(event))
         while todo:
             effect = todo.popleft()
             if effect is Effect.RAISE:
@@ -213,12 +213,12 @@ class Coordinator:
             elif effect is Effect.WAIT:
                 backoff.sleep(deadline)
                 if deadline.has_passed:  # a retry would time out and hide the cause
-                    todo = deque(self._take(ProtocolEvent.GAVE_UP))
+                    todo = deque(self._step(ProtocolEvent.GAVE_UP))
             else:
-                answered, self._error = self._requests.send(effect, self.identity, deadline, work)
-                todo.extendleft(reversed(self._take(answered)))
+                response, self._error = self._requests.send(effect, self.identity, deadline, work)
+                todo.extendleft(reversed(self._step(response)))
 
-    def _take(self, event: ProtocolEvent | RequestAnswer) -> tuple[Effect, ...]:
+    def _step(self, event: ProtocolEvent | RequestAnswer) -> tuple[Effect, ...]:
         self._state, effects = step(self._port.profile, self._state, event)
         return effects
 

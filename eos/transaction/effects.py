@@ -66,7 +66,7 @@ class Requests:
         except NoAnswerError as error:
             return unanswered(API_OF[effect], error)
 
-    def look(self, deadline: Deadline) -> DescribedTransaction:
+    def describe(self, deadline: Deadline) -> DescribedTransaction:
         return self._port.transaction_state(self._transactional_id, deadline)
 
     def _send(
@@ -90,7 +90,7 @@ class Requests:
         answer = self._port.init_producer_id(
             self._transactional_id, self.timeout_ms, identity, deadline
         )
-        return self._judge(Api.INIT_PRODUCER_ID, [("", answer)], answer.identity)
+        return self._classify(Api.INIT_PRODUCER_ID, [("", answer)], answer.identity)
 
     def _add_partitions(
         self, identity: Identity, deadline: Deadline, work: Work
@@ -100,17 +100,17 @@ class Requests:
 
     def _produce(self, deadline: Deadline, work: Work) -> tuple[RequestAnswer, EosError]:
         answers = self._port.produce(self._transactional_id, work.record_batches, deadline)
-        asked = _by_partition(work.record_batches, answers)
+        results = _by_partition(work.record_batches, answers)
         for partition in _succeeded(work.record_batches, answers):
             del work.record_batches[partition]
             work.written[partition] = answers[partition].offset
-        return self._judge(Api.PRODUCE, asked)
+        return self._classify(Api.PRODUCE, results)
 
     def _add_offsets(
         self, identity: Identity, deadline: Deadline
     ) -> tuple[RequestAnswer, EosError]:
         answer = self._port.add_offsets(self._transactional_id, identity, self._group, deadline)
-        return self._judge(Api.ADD_OFFSETS, [(self._group, answer)])
+        return self._classify(Api.ADD_OFFSETS, [(self._group, answer)])
 
     def _commit_offsets(
         self, identity: Identity, deadline: Deadline, work: Work
@@ -118,10 +118,10 @@ class Requests:
         answers = self._port.commit_offsets(
             self._transactional_id, identity, self._group, work.offsets, deadline
         )
-        asked = _by_partition(work.offsets, answers)
+        results = _by_partition(work.offsets, answers)
         for partition in _succeeded(work.offsets, answers):
             del work.offsets[partition]
-        return self._judge(Api.TXN_OFFSET_COMMIT, asked)
+        return self._classify(Api.TXN_OFFSET_COMMIT, results)
 
     def _end(
         self, identity: Identity, commit: bool, deadline: Deadline
@@ -139,12 +139,12 @@ class Requests:
             on_sent=lambda: reached("end_txn_sent:after"),
         )
         reached("end_txn_answered:before")
-        return self._judge(Api.END_TXN, [("", answer)], answer.identity)
+        return self._classify(Api.END_TXN, [("", answer)], answer.identity)
 
-    def _judge(
+    def _classify(
         self, api: Api, answers: _Answers, identity: Identity = NO_IDENTITY
     ) -> tuple[RequestAnswer, EosError]:
-        return _judged(api, answers, self._transactional_id, identity, self._group)
+        return _classify(api, answers, self._transactional_id, identity, self._group)
 
 
 def add_partitions(
@@ -157,8 +157,8 @@ def add_partitions(
     """Add partitions to a TV1 transaction. The coordinator does this for the ledger, and each
     writer for its target partitions."""
     answers = port.add_partitions(transactional_id, identity, partitions, deadline)
-    asked = _by_partition(partitions, answers)
-    return _judged(Api.ADD_PARTITIONS, asked, transactional_id, NO_IDENTITY)
+    results = _by_partition(partitions, answers)
+    return _classify(Api.ADD_PARTITIONS, results, transactional_id, NO_IDENTITY)
 
 
 def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]:
@@ -171,7 +171,7 @@ def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]
     )
 
 
-def _judged(
+def _classify(
     api: Api, answers: _Answers, transactional_id: str, identity: Identity, group: str = ""
 ) -> tuple[RequestAnswer, EosError]:
     deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
@@ -196,12 +196,12 @@ _MISSING = Answer(-1, "the partition is missing from the answer")
 
 
 def _by_partition(
-    asked: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
+    results: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
 ) -> list[tuple[str, Answer | ProduceAnswer]]:
-    return [(f"{at.topic}-{at.partition}", answers.get(at, _MISSING)) for at in sorted(asked)]
+    return [(f"{at.topic}-{at.partition}", answers.get(at, _MISSING)) for at in sorted(results)]
 
 
 def _succeeded(
-    asked: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
+    results: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
 ) -> list[TopicPartition]:
-    return [at for at in asked if at in answers and answers[at].error == 0]
+    return [at for at in results if at in answers and answers[at].error == 0]

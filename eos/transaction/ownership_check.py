@@ -63,7 +63,7 @@ from eos.transaction.coordinator import Coordinator
 _SIXTEENTH = 16
 
 
-def own_timeout_ms(asked_ms: int) -> int:
+def own_timeout_ms(configured_ms: int) -> int:
     """Return a transaction timeout for this process, up to a sixteenth below the configured one.
     The coordinator reports the timeout of the last granted InitProducerId, so it identifies the
     process.
@@ -73,7 +73,7 @@ def own_timeout_ms(asked_ms: int) -> int:
     record is lost. If the configured value exceeds the brokers' limit, the drawn one may pass in
     one run and fail in the next. `eos doctor` finds this.
     """
-    return max(1, asked_ms - 1 - secrets.randbelow(max(1, asked_ms // _SIXTEENTH)))
+    return max(1, configured_ms - 1 - secrets.randbelow(max(1, configured_ms // _SIXTEENTH)))
 
 
 @dataclass(slots=True)
@@ -99,18 +99,18 @@ class OwnershipCheck:
     def begin(self, deadline: Deadline) -> Identity:
         """Begin an attempt and return its identity. Raise FencedError if another instance took
         over."""
-        self._ask(self.coordinator.begin, deadline)
-        if self.coordinator.is_judging:
-            self._judge(NO_IDENTITY, deadline)
+        self._request(self.coordinator.begin, deadline)
+        if self.coordinator.is_awaiting_ledger:
+            self._resolve(NO_IDENTITY, deadline)
             self.coordinator.begin(deadline)
         return self.coordinator.identity
 
     def abort(self, deadline: Deadline, unknown: Identity = NO_IDENTITY) -> None:
         """Abort the attempt, so that the next one has a new identity. Either EndTxn(commit) was not
         sent, or `unknown` is the identity that it was sent for."""
-        self._ask(self.coordinator.abort, deadline, unknown)
-        if self.coordinator.is_judging:
-            self._judge(unknown, deadline)
+        self._request(self.coordinator.abort, deadline, unknown)
+        if self.coordinator.is_awaiting_ledger:
+            self._resolve(unknown, deadline)
 
     def conclude(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
         """End an attempt whose state is unknown, and return the ledger's last record. An interrupt
@@ -121,7 +121,7 @@ class OwnershipCheck:
         self.abort(deadline, identity)  # sends no request if the attempt has ended
         found = self.ledger.read_last(deadline)
         self._require_alone(found, identity)
-        return self._noted(found)
+        return self._record(found)
 
     def settle(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
         """Resolve an attempt after EndTxn with an unknown outcome. Return the ledger's last record:
@@ -132,10 +132,10 @@ class OwnershipCheck:
         that the ledger's end is final. No request of the attempt can take effect any more, since
         its epoch is over.
         """
-        self._ask(self.coordinator.settle, deadline, identity)
-        return self._judge(identity, deadline)
+        self._request(self.coordinator.settle, deadline, identity)
+        return self._resolve(identity, deadline)
 
-    def _noted(self, found: LedgerRecord | None) -> LedgerRecord | None:
+    def _record(self, found: LedgerRecord | None) -> LedgerRecord | None:
         if found is None and self.last != NO_IDENTITY:
             topic = self.ledger.partition.topic
             raise PromiseBrokenError(
@@ -149,18 +149,18 @@ class OwnershipCheck:
             self.last, self.last_offset = found.identity, found.offset
         return found
 
-    def _ask(
+    def _request(
         self,
-        ask: Callable[[Deadline], object],
+        request: Callable[[Deadline], object],
         deadline: Deadline,
         in_doubt: Identity = NO_IDENTITY,
     ) -> None:
         """Send a request. If the refusal may be disputed, dispute it. A FencedError from here is
         final."""
-        is_asked = self.coordinator.is_disputed or self.coordinator.is_judging
-        if not is_asked:  # otherwise an earlier request is unresolved
+        is_unresolved = self.coordinator.is_disputed or self.coordinator.is_awaiting_ledger
+        if not is_unresolved:  # otherwise an earlier request is unresolved
             try:
-                ask(deadline)
+                request(deadline)
             except FencedError:
                 if not self.coordinator.is_disputed:
                     raise
@@ -173,14 +173,14 @@ class OwnershipCheck:
         look again."""
         backoff = self.coordinator.backoff()
         while True:
-            self._require_alone(self.ledger.look(deadline), in_doubt)
-            seen = self.coordinator.look(deadline)
-            if seen.timeout_ms != self.coordinator.timeout_ms:
+            self._require_alone(self.ledger.peek(deadline), in_doubt)
+            current = self.coordinator.describe(deadline)
+            if current.timeout_ms != self.coordinator.timeout_ms:
                 raise self._fenced(
-                    f"the transactional id is at epoch {seen.identity.epoch} ({seen.phase})"
+                    f"the transactional id is at epoch {current.identity.epoch} ({current.phase})"
                 )
             try:
-                self.coordinator.fence_again(seen.identity, deadline)
+                self.coordinator.fence_again(current.identity, deadline)
             except FencedError:
                 backoff.sleep(deadline)
                 if deadline.has_passed:
@@ -188,12 +188,12 @@ class OwnershipCheck:
             else:
                 return
 
-    def _judge(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
+    def _resolve(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
         """Read the ledger's end, which is final because earlier identities are fenced, and resolve
         the doubt."""
         found = self.ledger.read_last(deadline)
         self._require_alone(found, in_doubt)
-        self._noted(found)
+        self._record(found)
         self.coordinator.settled(found is not None and found.identity == in_doubt)
         return found
 

@@ -67,12 +67,12 @@ class PartitionQueue:
     identity: Identity
     transactional_id: str = ""  # used in error messages only
     leader: int | None = None
-    is_entered: bool = False
+    is_in_transaction: bool = False
     items: deque[Item] = field(default_factory=deque)
     failure: EosError | None = None
     cause: EosError | None = None
     backoff: Backoff | None = None
-    _on_the_wire: int = 0
+    _in_flight: int = 0
     _is_leader_lost: bool = False
     _sequence_next: int = 0
     _records: int = 0
@@ -114,12 +114,12 @@ class PartitionQueue:
 
     def sent(self, item: Item) -> None:
         item.state = _State.SENT
-        self._on_the_wire += 1
+        self._in_flight += 1
 
-    def answered(self, item: Item, answer: ProduceAnswer) -> int:
+    def process(self, item: Item, answer: ProduceAnswer) -> int:
         """Process a response. Return how many bytes need not be kept any more. Raise the error if a
         retry can't help."""
-        self._on_the_wire -= 1
+        self._in_flight -= 1
         outcome = outcome_of(Api.PRODUCE, answer.error)
         if outcome is Outcome.OK:
             item.state, item.offset = _State.ACKNOWLEDGED, answer.offset
@@ -148,7 +148,7 @@ class PartitionQueue:
 
         `is_late`: the request had little time, so an earlier failure explains more.
         """
-        self._on_the_wire -= 1
+        self._in_flight -= 1
         reason = error.message
         no_response = UnavailableError(
             "no_response_by_deadline",
@@ -160,7 +160,7 @@ class PartitionQueue:
     @property
     def can_resend(self) -> bool:
         """Whether a request failed and all responses have arrived."""
-        return self.failure is not None and not self._on_the_wire
+        return self.failure is not None and not self._in_flight
 
     def resend(self) -> None:
         """Let the record batches that are not acknowledged wait again. Look the leader up again if

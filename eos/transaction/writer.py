@@ -21,7 +21,7 @@ from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.client import KafkaClient, PendingProduce
 from eos.kafka.target_partitions import Targets
 from eos.ledger.receipt import Receipt
-from eos.transaction.add_partitions import join
+from eos.transaction.add_partitions import join_transaction
 from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, PartitionQueue
 
 _LAST_MOMENTS_MS = 50
@@ -41,7 +41,7 @@ class Writer:
 
     def __init__(
         self,
-        wire: KafkaClient,
+        client: KafkaClient,
         transactional_id: str,
         identity: Identity,
         targets: Targets,
@@ -50,14 +50,14 @@ class Writer:
         *,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
-        self._wire = wire
+        self._client = client
         self._transactional_id = transactional_id
         self._identity = identity
         self._targets = targets
         self._deadline = deadline
         self._crash = crash
         self._backoff = backoff
-        self._lanes: dict[int, PartitionQueue] = {}
+        self._queues: dict[int, PartitionQueue] = {}
         self._requests: dict[int, deque[_Request]] = {}  # unanswered, by leader, oldest first
         self._buffered = 0
         self._resend_at: float | None = None
@@ -69,12 +69,12 @@ class Writer:
 
         Blocks while too many bytes are unacknowledged.
         """
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = self._lanes[target] = PartitionQueue(
+        queue = self._queues.get(target)
+        if queue is None:
+            queue = self._queues[target] = PartitionQueue(
                 self._targets.partitions[target], self._identity, self._transactional_id
             )
-        self._buffered += lane.add(blob, records, digest)
+        self._buffered += queue.add(blob, records, digest)
         while self._buffered > BUFFER_BYTES_MAX:
             self._wait()
 
@@ -88,10 +88,10 @@ class Writer:
         """Wait until everything is acknowledged, and return a receipt for each target."""
         while self._unfinished():
             self._wait()
-        return {target: lane.receipt() for target, lane in self._lanes.items()}
+        return {target: queue.receipt() for target, queue in self._queues.items()}
 
     def _unfinished(self) -> list[PartitionQueue]:
-        return [lane for lane in self._lanes.values() if lane.items]
+        return [queue for queue in self._queues.values() if queue.items]
 
     # -- sending ---------------------------------------------------------------------------
 
@@ -99,47 +99,47 @@ class Writer:
         """Process the responses that have arrived and fill the pipelines, without waiting."""
         for requests in self._requests.values():
             while requests and requests[0].pending.done:
-                self._take_in(requests.popleft())
+                self._process(requests.popleft())
         if self._deadline.has_passed:  # a timeout would hide the cause
             return
         self._resend_failed()
-        ready = [lane for lane in self._lanes.values() if lane.next_waiting()]
-        self._enter([lane for lane in ready if not lane.is_entered])
-        for leader, lanes in self._by_leader(ready).items():
+        ready = [queue for queue in self._queues.values() if queue.next_waiting()]
+        self._add_to_transaction([queue for queue in ready if not queue.is_in_transaction])
+        for leader, queues in self._by_leader(ready).items():
             requests = self._requests.setdefault(leader, deque())
             while len(requests) < IN_FLIGHT_MAX:
-                items = self._next_request(lanes)
+                items = self._next_request(queues)
                 if not items:
                     break
                 before = requests[-1].pending if requests else None
                 requests.append(self._send(leader, items, before))
 
-    def _by_leader(self, lanes: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
-        unknown = [lane for lane in lanes if lane.leader is None]
+    def _by_leader(self, queues: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
+        unknown = [queue for queue in queues if queue.leader is None]
         if unknown:
-            partitions = frozenset(lane.partition for lane in unknown)
-            found = self._wire.leaders(partitions, self._deadline)
-            for lane in unknown:
-                lane.leader = found[lane.partition]
+            partitions = frozenset(queue.partition for queue in unknown)
+            found = self._client.leaders(partitions, self._deadline)
+            for queue in unknown:
+                queue.leader = found[queue.partition]
         by_leader: dict[int, list[PartitionQueue]] = {}
-        for lane in lanes:
-            assert lane.leader is not None
-            by_leader.setdefault(lane.leader, []).append(lane)
+        for queue in queues:
+            assert queue.leader is not None
+            by_leader.setdefault(queue.leader, []).append(queue)
         return by_leader
 
-    def _next_request(self, lanes: Sequence[PartitionQueue]) -> list[tuple[PartitionQueue, Item]]:
+    def _next_request(self, queues: Sequence[PartitionQueue]) -> list[tuple[PartitionQueue, Item]]:
         """Return the record batches of the next request, within max_request_bytes. It has at most
         one per queue: the broker rejects two of the same partition with INVALID_RECORD."""
         items: list[tuple[PartitionQueue, Item]] = []
         size = 0
-        for lane in lanes:
-            item = lane.next_waiting()
+        for queue in queues:
+            item = queue.next_waiting()
             if item is None:
                 continue
             size += len(item.blob)
-            if items and size > self._wire.settings.max_request_bytes:
+            if items and size > self._client.settings.max_request_bytes:
                 break
-            items.append((lane, item))
+            items.append((queue, item))
         return items
 
     def _send(
@@ -149,13 +149,13 @@ class Writer:
         is_first = self._sent == 1
         if is_first:
             self._crash.reached("first_produce:before")
-        for lane, item in items:
-            lane.sent(item)
-        pending = self._wire.send_produce(
+        for queue, item in items:
+            queue.sent(item)
+        pending = self._client.send_produce(
             leader,
             self._transactional_id,
-            {lane.partition: item.blob for lane, item in items},
-            self._deadline.at_most_ms(self._wire.settings.request_timeout_ms),
+            {queue.partition: item.blob for queue, item in items},
+            self._deadline.at_most_ms(self._client.settings.request_timeout_ms),
             after=before,
         )
         if is_first and self._crash.point == "first_produce:after":
@@ -163,25 +163,25 @@ class Writer:
             self._crash.reached("first_produce:after")
         return _Request(self._sent, pending, items)
 
-    def _enter(self, lanes: Sequence[PartitionQueue]) -> None:
+    def _add_to_transaction(self, queues: Sequence[PartitionQueue]) -> None:
         """Prepare partitions before their first record batch: all that are known by now, in one
         request."""
-        if not lanes:
+        if not queues:
             return
-        self._look_before_first_send(lanes)
-        if self._wire.profile is TransactionProfile.TV1:
-            join(
-                self._wire,
+        self._require_unused_epoch(queues)
+        if self._client.profile is TransactionProfile.TV1:
+            join_transaction(
+                self._client,
                 self._transactional_id,
                 self._identity,
-                frozenset(lane.partition for lane in lanes),
+                frozenset(queue.partition for queue in queues),
                 self._deadline,
                 self._backoff,
             )
-        for lane in lanes:
-            lane.is_entered = True
+        for queue in queues:
+            queue.is_in_transaction = True
 
-    def _look_before_first_send(self, lanes: Sequence[PartitionQueue]) -> None:
+    def _require_unused_epoch(self, queues: Sequence[PartitionQueue]) -> None:
         """Raise AttemptFailedError if this (producer id, epoch) already wrote to one of the
         partitions ("one epoch, one attempt").
 
@@ -193,15 +193,15 @@ class Writer:
         3. It reads or computes other rows, and sends them with the same sequences.
         4. The broker acknowledges them as duplicates without appending them.
         """
-        states = self._wire.describe_producers(
-            frozenset(lane.partition for lane in lanes), self._deadline
+        states = self._client.describe_producers(
+            frozenset(queue.partition for queue in queues), self._deadline
         )
-        for lane in lanes:
-            for state in states[lane.partition]:
+        for queue in queues:
+            for state in states[queue.partition]:
                 if state.identity == self._identity and state.sequence_last >= 0:
                     raise AttemptFailedError(
                         "epoch_already_used",
-                        f"{lane.name}: another task of this attempt has already written up to "
+                        f"{queue.name}: another task of this attempt has already written up to "
                         f"sequence {state.sequence_last}",
                         hint="the micro-batch is retried automatically under a new epoch",
                     )
@@ -215,7 +215,7 @@ class Writer:
         if not unfinished:  # all is acknowledged, even if late
             return
         if self._deadline.has_passed:
-            raise next((lane for lane in unfinished if lane.cause), unfinished[0]).unfinished()
+            raise next((queue for queue in unfinished if queue.cause), unfinished[0]).unfinished()
         heads = [requests[0] for requests in self._requests.values() if requests]
         if heads:
             # After a timeout the request is `done`. The next `_pump` reports it to each of its
@@ -226,16 +226,16 @@ class Writer:
             pause = max(0.0, self._resend_at - time.monotonic())
             time.sleep(min(pause, self._deadline.left_ms / 1000))
 
-    def _take_in(self, request: _Request) -> None:
+    def _process(self, request: _Request) -> None:
         try:
             answers = request.pending.wait(self._deadline)
         except NoAnswerError as error:
             is_late = self._deadline.left_ms <= _LAST_MOMENTS_MS
-            for lane, _ in request.items:
-                lane.lost(error, is_late=is_late)
+            for queue, _ in request.items:
+                queue.lost(error, is_late=is_late)
             return
-        for lane, item in request.items:
-            self._buffered -= lane.answered(item, answers[lane.partition])
+        for queue, item in request.items:
+            self._buffered -= queue.process(item, answers[queue.partition])
 
     def _resend_failed(self) -> None:
         """Retry failed queues, once all their responses have arrived and the pause is over.
@@ -244,24 +244,26 @@ class Writer:
         another, they would displace each other's verification again and fail with
         NOT_ENOUGH_REPLICAS.
         """
-        failed = [lane for lane in self._lanes.values() if lane.can_resend]
+        failed = [queue for queue in self._queues.values() if queue.can_resend]
         if not failed:
             return
         if self._resend_at is None:
-            self._resend_at = time.monotonic() + max(map(self._next_pause_s, failed))
+            self._resend_at = time.monotonic() + max(map(self._pause_s, failed))
         if time.monotonic() < self._resend_at:
             return
         self._resend_at = None
-        for lane in failed:
-            lane.resend()
-        if any(lane.leader is None for lane in failed):
-            topics = frozenset(lane.partition.topic for lane in failed)
+        for queue in failed:
+            queue.resend()
+        if any(queue.leader is None for queue in failed):
+            topics = frozenset(queue.partition.topic for queue in failed)
             try:
-                self._wire.refresh_metadata(topics, self._deadline)
-            except UnavailableError as nobody:  # raise the earlier failure, which explains more
-                raise failed[0].unfinished() from nobody
+                self._client.refresh_metadata(topics, self._deadline)
+            except (
+                UnavailableError
+            ) as unavailable:  # raise the earlier failure, which explains more
+                raise failed[0].unfinished() from unavailable
 
-    def _next_pause_s(self, lane: PartitionQueue) -> float:
-        if lane.backoff is None:
-            lane.backoff = self._backoff()
-        return lane.backoff.next_s(self._deadline)
+    def _pause_s(self, queue: PartitionQueue) -> float:
+        if queue.backoff is None:
+            queue.backoff = self._backoff()
+        return queue.backoff.next_s(self._deadline)

@@ -88,6 +88,6 @@ def _converted(value: Any, annotation: Any) -> Any:
     return adapter.validate_json(json.dumps(value, default=str), strict=True)
 
 
-def _did_you_mean(wrong: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
+def _did_you_mean(misspelt: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(misspelt, known, n=1)
     return f" (did you mean `{close[0]}`?)" if close else ""

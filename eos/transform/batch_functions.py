@@ -91,29 +91,29 @@ class TaskFunction:
         import pandas as pd
 
         for part in parts:
-            made = self.call(part, **self.arguments)
-            if not isinstance(made, pd.DataFrame):
-                raise self._wrong(made, "pandas.DataFrame")
-            self._require(list(made.columns))
-            yield made[list(self.columns)]
+            result = self.call(part, **self.arguments)
+            if not isinstance(result, pd.DataFrame):
+                raise self._wrong(result, "pandas.DataFrame")
+            self._require(list(result.columns))
+            yield result[list(self.columns)]
 
     def arrow(self, parts: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
         for part in parts:
-            made = self.call(pa.Table.from_batches([part]), **self.arguments)
-            if not isinstance(made, pa.Table):
-                raise self._wrong(made, "pyarrow.Table")
-            self._require(made.column_names)
-            yield from made.select(list(self.columns)).to_batches()
+            result = self.call(pa.Table.from_batches([part]), **self.arguments)
+            if not isinstance(result, pa.Table):
+                raise self._wrong(result, "pyarrow.Table")
+            self._require(result.column_names)
+            yield from result.select(list(self.columns)).to_batches()
 
-    def _wrong(self, made: object, expected: str) -> Exception:
-        what = "nothing" if made is None else f"a {type(made).__name__}"
+    def _wrong(self, result: object, expected: str) -> Exception:
+        description = "nothing" if result is None else f"a {type(result).__name__}"
         return self.seal.crossing(
             TransformError(
                 "transform_return_type",
-                f"transform `{self.reference}` returned {what}; expected a {expected}",
-                hint="add the missing `return`" if made is None else "",
+                f"transform `{self.reference}` returned {description}; expected a {expected}",
+                hint="add the missing `return`" if result is None else "",
             )
         )
 

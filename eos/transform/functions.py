@@ -84,11 +84,11 @@ Transform = Function | Query
 
 
 def load(
-    steps: Iterable[Step], project_root: Path, folder: Path, *, looks: bool = False
+    steps: Iterable[Step], project_root: Path, folder: Path, *, is_preview: bool = False
 ) -> tuple[Transform, ...]:
     """Import the functions, read the queries, and return the transforms.
 
-    With `looks` the functions are only inspected, and slow libraries are not imported
+    With `is_preview` the functions are only inspected, and slow libraries are not imported
     (`outline.py`). The two folders stay on `sys.path`. `project_root` goes first, so that
     `pipelines.NAME.transform` is the user's. The pipeline's own folder goes last, so that a
     `types.py` in it does not hide Python's module.
@@ -101,7 +101,7 @@ def load(
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    find = partial(_found, within=within, looks=looks)
+    find = partial(_found, within=within, is_preview=is_preview)
     return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
@@ -147,7 +147,7 @@ def apply(
     stages: dict[str, DataFrame] = dict(tables or {})
     for step in transforms:
         if isinstance(step, Query):
-            frame = sql.ask(step, frame, stages)
+            frame = sql.run_query(step, frame, stages)
         else:
             frame = _apply(frame, step, {name: stages[name] for name in step.tables})
         if step.name:
@@ -170,13 +170,15 @@ def last_in_batches(
 def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatches:
     assert function.kind != "python", "it is one of a DataFrame"
     _travel_by_value(function.modules)
-    asked = function.python, function.call, function.arguments, function.returns
-    return batch_functions.in_batches(frame, function.kind, *asked)
+    signature = function.python, function.call, function.arguments, function.returns
+    return batch_functions.in_batches(frame, function.kind, *signature)
 
 
-def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -> Function:
+def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
     module_name, _, name = reference.partition(":")
-    module = (outline(module_name, within) if looks else None) or _module(reference, module_name)
+    module = (outline(module_name, within) if is_preview else None) or _module(
+        reference, module_name
+    )
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -216,11 +218,11 @@ def _module(reference: str, name: str) -> ModuleType:
 
 
 def _import_failed(reference: str, error: Exception | SystemExit) -> TransformError:
-    where, kind, reason = _line_of(error), type(error).__name__, sql.words_of(error)
+    position, kind, reason = _line_of(error), type(error).__name__, sql.message_of(error)
     module = reference.partition(":")[0]
     return TransformError(
         "transform_import_failed",
-        f"transform `{reference}` can't be imported{where}: {kind}: {reason}",
+        f"transform `{reference}` can't be imported{position}: {kind}: {reason}",
         reference=reference,
         hint=f"run `python -c 'import {module}'` to see the whole traceback",
     )
@@ -248,18 +250,18 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
     except EosError:
         raise
     except Exception as error:
-        where, kind, reason = _line_of(error), type(error).__name__, sql.words_of(error)
+        position, kind, reason = _line_of(error), type(error).__name__, sql.message_of(error)
         raise TransformError(
             "transform_failed",
-            f"transform `{function.python}` failed{where}: {kind}: {reason}",
+            f"transform `{function.python}` failed{position}: {kind}: {reason}",
             reference=function.python,
             hint=_TRY,
         ) from error
     if not isinstance(result, DataFrame):
-        what = "nothing" if result is None else f"a {type(result).__name__}"
+        description = "nothing" if result is None else f"a {type(result).__name__}"
         raise TransformError(
             "transform_return_type",
-            f"transform `{function.python}` returned {what}; expected a DataFrame",
+            f"transform `{function.python}` returned {description}; expected a DataFrame",
             hint="add the missing `return`" if result is None else "",
         )
     return result
@@ -290,6 +292,6 @@ def _line_of(error: Exception | SystemExit) -> str:
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
-def _did_you_mean(wrong: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1)
+def _did_you_mean(misspelt: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(misspelt, known, n=1)
     return f" (did you mean `{close[0]}`?)" if close else ""

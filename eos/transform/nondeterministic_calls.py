@@ -79,7 +79,7 @@ def unstable(path: Path, function: str) -> tuple[Unstable, ...]:
     except (OSError, SyntaxError, ValueError):
         return ()
     module = _Module(tree)
-    found = {each for part in module.reached(function) for each in module.told(part)}
+    found = {each for part in module.reached(function) for each in module.unstable_calls(part)}
     return tuple(sorted(found, key=lambda each: (each.line, each.column)))
 
 
@@ -98,32 +98,32 @@ class _Module:
 
     def reached(self, function: str) -> Iterator[ast.stmt]:
         """Yield the function's statement, and those of all top-level names that it uses."""
-        waiting, seen = [function], {function}
+        waiting, visited = [function], {function}
         while waiting:
             for statement in self._statements.get(waiting.pop(), ()):
                 if isinstance(statement, ast.Import | ast.ImportFrom):
                     continue
                 yield statement
                 named = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
-                waiting += sorted(named - seen)
-                seen |= named
+                waiting += sorted(named - visited)
+                visited |= named
 
-    def told(self, node: ast.AST, names: _Binding | None = None) -> Iterator[Unstable]:
+    def unstable_calls(self, node: ast.AST, names: _Binding | None = None) -> Iterator[Unstable]:
         """Yield the non-deterministic calls in a syntax node. `names` are the names in scope."""
         known = self._names if names is None else names
         if isinstance(node, _Function):
             known = known | _inside(node, self._stars)
-        where = getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
+        position = getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
         dotted = self._dotted(node, known)
         if dotted:
             reason = _reason(dotted)
             if reason:
-                yield Unstable(dotted.removeprefix(_SPARK), reason, *where)
+                yield Unstable(dotted.removeprefix(_SPARK), reason, *position)
             return
         if isinstance(node, ast.Call):
             yield from self._called(node, known)
         for child in ast.iter_child_nodes(node):
-            yield from self.told(child, known)
+            yield from self.unstable_calls(child, known)
 
     def _called(self, node: ast.Call, known: _Binding) -> Iterator[Unstable]:
         dotted = self._dotted(node.func, known)
@@ -132,8 +132,8 @@ class _Module:
             yield Unstable(
                 dotted.removeprefix(_SPARK), reason, node.func.lineno, node.func.col_offset + 1
             )
-        is_asked = isinstance(node.func, ast.Attribute) and node.func.attr in _ASKED
-        for each in node.args if is_asked or dotted == f"{_SPARK}expr" else ():
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr in _ASKED
+        for each in node.args if is_method or dotted == f"{_SPARK}expr" else ():
             if isinstance(each, ast.Constant) and isinstance(each.value, str):
                 for found in sql_text.unstable(each.value):
                     yield found._replace(line=each.lineno, column=each.col_offset + 1)

@@ -59,14 +59,14 @@ class _WithoutLibraries(ast.NodeTransformer):
         # True if the module imports only Python's own modules and slow libraries, and calls nothing
         # of the latter. Such a call would fail only when the module runs. Then the normal import
         # would run the lines before it a second time.
-        self.is_whole = True
+        self.is_complete = True
         self._names: set[str] = set()
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         put = []
         for each in node.names:
             if self._is_long(each.name) and _is_there(each.name):
-                put.append(self._stands_in(each.asname or each.name.partition(".")[0], node))
+                put.append(self._stand_in(each.asname or each.name.partition(".")[0], node))
             else:
                 kept = ast.Import([each])
                 put.append(ast.copy_location(kept, node))
@@ -74,11 +74,11 @@ class _WithoutLibraries(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt | list[ast.stmt]:
         if node.level or not node.module:
-            self.is_whole = False
+            self.is_complete = False
         elif self._is_long(node.module):
             if all(_is_there(node.module, each.name) for each in node.names):
-                return [self._stands_in(each.asname or each.name, node) for each in node.names]
-            self.is_whole = False
+                return [self._stand_in(each.asname or each.name, node) for each in node.names]
+            self.is_complete = False
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -99,16 +99,16 @@ class _WithoutLibraries(ast.NodeTransformer):
     def _require_no_call_of(self, node: ast.expr) -> None:
         while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
             node = node.func if isinstance(node, ast.Call) else node.value
-        self.is_whole &= not (isinstance(node, ast.Name) and node.id in self._names)
+        self.is_complete &= not (isinstance(node, ast.Name) and node.id in self._names)
 
-    def _stands_in(self, name: str, instead_of: ast.stmt) -> ast.stmt:
+    def _stand_in(self, name: str, instead_of: ast.stmt) -> ast.stmt:
         self._names.add(name)
-        made = ast.parse(f"{name} = {_STAND_IN}({name!r})").body[0]
-        return ast.copy_location(made, instead_of)
+        result = ast.parse(f"{name} = {_STAND_IN}({name!r})").body[0]
+        return ast.copy_location(result, instead_of)
 
     def _is_long(self, module: str) -> bool:
         first = module.partition(".")[0]
-        self.is_whole &= first in _LONG or first in sys.stdlib_module_names
+        self.is_complete &= first in _LONG or first in sys.stdlib_module_names
         return first in _LONG
 
 
@@ -124,9 +124,9 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
         path = Path(spec.origin)
         if path.suffix != ".py" or not any(path.is_relative_to(folder) for folder in within):
             return None
-        taken = _WithoutLibraries()
-        tree = taken.visit(ast.parse(importlib.util.decode_source(path.read_bytes())))
-        if not taken.is_whole:
+        outlined = _WithoutLibraries()
+        tree = outlined.visit(ast.parse(importlib.util.decode_source(path.read_bytes())))
+        if not outlined.is_complete:
             return None
         module = importlib.util.module_from_spec(spec)
         vars(module)[_STAND_IN] = _StandIn

@@ -101,14 +101,14 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     _check_as_spark(frame, plan, output_mode, stateful)
     refused = next((name for name in stateful if name not in _RUNS), None)
     if refused is not None:
-        what = _STATEFUL[refused]
+        feature = _STATEFUL[refused]
         fix = _REMOVE.get(
             refused,
             "group by keys and a time window with a watermark, or process each record alone",
         )
         raise TransformError(
             "stateful_operator_unsupported",
-            f"the transforms use {what} (Spark's operator {refused}), which is not supported",
+            f"the transforms use {feature} (Spark's operator {refused}), which is not supported",
             hint=fix,
             operator=refused,
         )

@@ -60,17 +60,17 @@ def read(file: str, folder: Path) -> str:
             hint="correct `file`, which is relative to the pipeline's folder, or the file's "
             "permissions",
         ) from error
-    wrong = sql_text.not_a_query(text)
-    if wrong:
+    problem = sql_text.not_a_query(text)
+    if problem:
         raise TransformError(
             "sql_file_invalid",
-            f"the SQL file {path} is invalid: {wrong}",
+            f"the SQL file {path} is invalid: {problem}",
             hint="write one query into the file, which only reads",
         )
     return text
 
 
-def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> DataFrame:
+def run_query(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> DataFrame:
     """Return the query's rows. Builds a plan and runs nothing."""
     spark = frame.sparkSession
     used = sql_text.names(query.text)
@@ -86,7 +86,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
 
 
 def _failed(query: str, known: Sequence[str], error: Exception) -> TransformError:
-    reason = words_of(error)
+    reason = message_of(error)
     if "TABLE_OR_VIEW_NOT_FOUND" in reason:
         reason = reason.split(" Verify the spelling")[0]  # the rest is advice about DROP VIEW
         tables = ", ".join(f"`{name}`" for name in known)
@@ -112,7 +112,7 @@ def _failed(query: str, known: Sequence[str], error: Exception) -> TransformErro
     )
 
 
-def words_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return Spark's message without plans and stack traces."""
     return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 

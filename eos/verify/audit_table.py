@@ -69,10 +69,10 @@ class LedgerRows:
     def _rows(self, start: int, end: int) -> Sequence[Row]:
         return self._query("*", f" AND ledger_offset >= {start} AND ledger_offset < {end}")
 
-    def _query(self, what: str, more: str) -> Sequence[Row]:
+    def _query(self, subject: str, more: str) -> Sequence[Row]:
         quoted = [name.replace("'", "''") for name in self._names]
         return self._table.query(
-            f"SELECT {what} FROM transactions "  # noqa: S608 - no parameters there; quoted
+            f"SELECT {subject} FROM transactions "  # noqa: S608 - no parameters there; quoted
             f"WHERE pipeline = '{quoted[0]}' AND ledger = '{quoted[1]}' "
             f"AND ledger_id = '{quoted[2]}'{more}"
         )
@@ -83,22 +83,22 @@ def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iter
 
     The table may have rows of aborted attempts that the ledger lacks: a run wrote them as it ended.
     """
-    there: dict[tuple[Any, ...], Row] = {}
+    existing: dict[tuple[Any, ...], Row] = {}
     counts: Counter[tuple[Any, ...]] = Counter()
     for row in found:
-        there[_key(row)] = row
+        existing[_key(row)] = row
         counts[_key(row)] += 1
     for row in expected:
-        known = there.pop(_key(row), None)
+        known = existing.pop(_key(row), None)
         if known is None:
             yield _finding(ledger, row, "missing in the table")
             continue
         if counts[_key(row)] > 1:
             yield _finding(ledger, row, f"{counts[_key(row)]} times in the table")
         for name in _differing(row, known):
-            words = f"{name} is {known.get(name)!r} in the table, {row[name]!r} in the ledger"
-            yield _finding(ledger, row, words)
-    for row in there.values():
+            text = f"{name} is {known.get(name)!r} in the table, {row[name]!r} in the ledger"
+            yield _finding(ledger, row, text)
+    for row in existing.values():
         if row["outcome"] == COMMITTED:
             yield _finding(ledger, row, "the ledger has no such transaction")
 
@@ -120,7 +120,7 @@ def _differing(row: Row, known: Row) -> Iterator[str]:
             yield name
 
 
-def _finding(ledger: str, row: Row, words: str) -> Finding:
+def _finding(ledger: str, row: Row, text: str) -> Finding:
     offset = row["ledger_offset"]
     batch_id = row["batch_id"]
     witness = Witness(
@@ -131,5 +131,5 @@ def _finding(ledger: str, row: Row, words: str) -> Finding:
         Identity(row["producer_id"], row["epoch"]),
     )
     of = f", {row['target_topic']}-{row['target_partition']}" if row["target_topic"] else ""
-    message = f"the audit table's row of {witness}{of}: {words}"
+    message = f"the audit table's row of {witness}{of}: {text}"
     return Finding("audit_row", message, TopicPartition(ledger, 0), offset, witness)

@@ -105,16 +105,16 @@ class CommitChain:
         self, each: CommittedAttempt, tp: TopicPartition, before: int, start: int
     ) -> Iterator[Finding]:
         if start > before:
-            words = f"offsets {before} to {start - 1} are covered by no transaction"
-            yield self._finding("gap", each, tp, before, words)
+            text = f"offsets {before} to {start - 1} are covered by no transaction"
+            yield self._finding("gap", each, tp, before, text)
         elif start < before:
-            words = f"offsets {start} to {before - 1} are covered a second time"
-            yield self._finding("overlap", each, tp, start, words)
+            text = f"offsets {start} to {before - 1} are covered a second time"
+            yield self._finding("overlap", each, tp, start, text)
 
     def _finding(
-        self, case: str, each: CommittedAttempt, tp: TopicPartition, offset: int, words: str
+        self, case: str, each: CommittedAttempt, tp: TopicPartition, offset: int, text: str
     ) -> Finding:
-        message = f"source {tp}: {words}, at {each.witness}"
+        message = f"source {tp}: {text}, at {each.witness}"
         return Finding(case, message, tp, offset, each.witness)
 
     def _move(self, each: CommittedAttempt) -> None:

@@ -42,8 +42,8 @@ def of_group(
 ) -> Iterator[Finding]:
     """Yield findings for the group's offsets. `found` is None while a transaction hides them."""
     if found is None:
-        words = f"the offsets of the group {group!r} are hidden by an open transaction"
-        yield Finding("group_hidden", words, kind=FindingKind.GONE)
+        text = f"the offsets of the group {group!r} are hidden by an open transaction"
+        yield Finding("group_hidden", text, kind=FindingKind.GONE)
         return
     if high.witness.kind == "recovery" and low != high:
         return  # an operator just moved the position
@@ -51,12 +51,12 @@ def of_group(
         newest = high.ends.get(tp, end)
         offset = found.get(tp, -1)
         if offset < 0 and end >= 0:
-            words = "is missing: it expired, or was deleted"
+            text = "is missing: it expired, or was deleted"
         elif not min(end, newest) <= offset <= max(end, newest):
-            words = f"is {offset}, but {end} in the ledger"
+            text = f"is {offset}, but {end} in the ledger"
         else:
             continue
-        message = f"the offset of the group {group!r} on {tp} {words}"
+        message = f"the offset of the group {group!r} on {tp} {text}"
         yield Finding("group", message, tp, max(offset, 0), high.witness)
 
 
@@ -78,29 +78,29 @@ def of_checkpoint(
         return
     if low.is_reset or high.is_reset:
         return  # the next run takes a fresh checkpoint, so this one no longer counts
-    where = f"the checkpoint {found.location}"
+    place = f"the checkpoint {found.location}"
     planned, committed = (-1 if n is None else n for n in (found.planned, found.committed))
     if found.query_id != high.query_id:
         if committed >= 0:
-            words = f"{where} has query {found.query_id}, but the ledger {high.query_id or '-'}"
-            yield Finding("checkpoint", words, witness=high.witness)
+            text = f"{place} has query {found.query_id}, but the ledger {high.query_id or '-'}"
+            yield Finding("checkpoint", text, witness=high.witness)
         return
     if committed > high.witness.batch_id:
-        words = f"{where} has micro-batch {committed} as committed, but the ledger ends with "
-        yield Finding("checkpoint", words + str(high.witness.batch_id), witness=high.witness)
+        text = f"{place} has micro-batch {committed} as committed, but the ledger ends with "
+        yield Finding("checkpoint", text + str(high.witness.batch_id), witness=high.witness)
         return
     if committed < low.witness.batch_id - 1 or planned < low.witness.batch_id:
-        words = f"{where} ends with micro-batch {planned}, and has {committed} as committed, "
-        words += f"but the ledger has {low.witness.batch_id}"
-        yield Finding("checkpoint", words, witness=low.witness)
+        text = f"{place} ends with micro-batch {planned}, and has {committed} as committed, "
+        text += f"but the ledger has {low.witness.batch_id}"
+        yield Finding("checkpoint", text, witness=low.witness)
         return
     for level in (low, high):
         for tp, end in sorted(found.ends_of(level.witness.batch_id).items()):
             known = level.ends.get(tp)
             if known is not None and known != end:
-                words = f"{where} ends micro-batch {level.witness.batch_id} at {end} of "
-                words += f"{tp}, but the ledger at {known}"
-                yield Finding("checkpoint", words, tp, min(end, known), level.witness)
+                text = f"{place} ends micro-batch {level.witness.batch_id} at {end} of "
+                text += f"{tp}, but the ledger at {known}"
+                yield Finding("checkpoint", text, tp, min(end, known), level.witness)
                 return
 
 
@@ -113,11 +113,11 @@ def of_coordinator(
     the coordinator was asked; the id may have rotated by then.
     """
     if state is None:
-        words = (
+        text = (
             "no coordinator knows the transactional id (any more), so the owner of the ledger's "
             "newest record can't be verified"
         )
-        yield Finding("coordinator_unread", words, kind=FindingKind.GONE)
+        yield Finding("coordinator_unread", text, kind=FindingKind.GONE)
         return
     mine, newest = state.identity, last.identity
     is_rotated = newest.epoch >= _LAST_EPOCH or mine.epoch < 0
@@ -147,12 +147,12 @@ def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator
         if each.owner == transactional_id and not is_stuck:
             continue
         tp, offset = each.partition, each.producer.transaction_start_offset
-        whose = f"producer {each.producer.identity}"
-        where = f"{tp} offset {offset}"
+        producer = f"producer {each.producer.identity}"
+        place = f"{tp} offset {offset}"
         if each.owner and not is_stuck:
-            words = f"{where}: a transaction of {each.owner!r} ({whose}) is open here"
-            yield Finding("foreign", words, tp, offset, kind=FindingKind.FOREIGN)
+            text = f"{place}: a transaction of {each.owner!r} ({producer}) is open here"
+            yield Finding("foreign", text, tp, offset, kind=FindingKind.FOREIGN)
         else:
-            words = f"{where}: a transaction of {whose} hangs here: no coordinator will end it, "
-            words += "and readers of committed records stop at it"
-            yield Finding("hanging", words, tp, offset)
+            text = f"{place}: a transaction of {producer} hangs here: no coordinator will end it, "
+            text += "and readers of committed records stop at it"
+            yield Finding("hanging", text, tp, offset)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
-from eos.delta.table_check import require_whole
+from eos.delta.table_check import require_complete
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import PromiseBrokenError
 from eos.finding import Finding, FindingKind, Witness
@@ -49,15 +49,15 @@ def here(sinks: Sinks) -> list[Table]:
     return [table for table in sinks.tables if local_path(table.path) is not None]
 
 
-def look(sinks: Sinks) -> Mapping[str, TableWrite | str]:
+def read_tables(sinks: Sinks) -> Mapping[str, TableWrite | str]:
     """Return each table's last write, or the reason why it can't be read.
 
     Call this between two reads of the ledger.
     """
-    return {table.name: _look(table, sinks.app[table.name]) for table in here(sinks)}
+    return {table.name: _read_table(table, sinks.app[table.name]) for table in here(sinks)}
 
 
-def _look(table: Table, app: str) -> TableWrite | str:
+def _read_table(table: Table, app: str) -> TableWrite | str:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -82,28 +82,28 @@ def of_tables(
         known, now = low.tables.get(table.name), found[table.name]
         if known is None:
             continue  # declared, but no run has used it yet
-        where = f"the table {table.name} ({table.path})"
+        place = f"the table {table.name} ({table.path})"
         if isinstance(now, str):
             yield Finding(
-                "delta_unreadable", f"{where} {now}", witness=low.witness, kind=FindingKind.GONE
+                "delta_unreadable", f"{place} {now}", witness=low.witness, kind=FindingKind.GONE
             )
         elif now.id != known.id:
-            message = f"{where} was replaced: its id is {now.id}, but {known.id} in the ledger"
+            message = f"{place} was replaced: its id is {now.id}, but {known.id} in the ledger"
             yield Finding("delta_replaced", message, witness=low.witness)
         elif lost := _lost(sinks, table, known, now):
             yield Finding(f"delta_{lost.case}", lost.words, witness=low.witness)
         elif low.witness != high.witness:  # the pipeline runs and writes
             if not known.at <= now.at <= high.witness.ledger_offset:
-                yield _disagrees(where, now.at, known.at, high.witness)
+                yield _disagrees(place, now.at, known.at, high.witness)
         else:
             newest = low.witness.ledger_offset if low.witness.kind == "attempt" else -1
             status = table_status(known.at, now.at, newest)
             if status is TableStatus.OWED:
-                message = f"{where} lacks the ledger's record {newest} (it has {now.at}): the "
+                message = f"{place} lacks the ledger's record {newest} (it has {now.at}): the "
                 message += "running or the next run writes it"
                 yield Finding("delta_pending", message, witness=low.witness, kind=FindingKind.GONE)
             elif status is not TableStatus.COMPLETE:
-                yield _disagrees(where, now.at, known.at, low.witness)
+                yield _disagrees(place, now.at, known.at, low.witness)
 
 
 class _Lost(NamedTuple):
@@ -120,14 +120,14 @@ def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lo
         return None
     log = DeltaLog(LocalFiles(), table.path, sinks.app[table.name])
     try:
-        require_whole(sinks.pipeline, table, log, known, now.version)
+        require_complete(sinks.pipeline, table, log, known, now.version)
     except PromiseBrokenError as error:
         is_unknown = error.code == "table_history"
         return _Lost("history" if is_unknown else "restored", error.message)
     return None
 
 
-def _disagrees(where: str, at: int, known: int, witness: Witness) -> Finding:
+def _disagrees(place: str, at: int, known: int, witness: Witness) -> Finding:
     expected = witness.ledger_offset if witness.kind == "attempt" else known
-    message = f"{where} has the ledger's record {at}, but {expected} is expected"
+    message = f"{place} has the ledger's record {at}, but {expected} is expected"
     return Finding("delta_version", message, witness=witness)

@@ -132,11 +132,11 @@ class DropCheck:
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
-            stretches = self.covered.setdefault(tp, [])
-            goes_on = bool(stretches) and stretches[-1][1] == start
-            first = stretches.pop()[0] if goes_on else start
+            covered = self.covered.setdefault(tp, [])
+            is_adjacent = bool(covered) and covered[-1][1] == start
+            first = covered.pop()[0] if is_adjacent else start
             if first < end:
-                stretches.append((first, end))
+                covered.append((first, end))
         verdicts = each.dedup.get("verdicts", {})
         dropped = {name: int(verdicts[name]) for name in REASONS if verdicts.get(name)}
         if not dropped:
@@ -182,8 +182,8 @@ class DropCheck:
         """Prove claims from the stamps of the partition itself."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
-        looked_at = self._looked_at(tp, claims)
-        for found in proofs(lambda: map(looked_at, log.stamps())):
+        examined = self._examine(tp, claims)
+        for found in proofs(lambda: map(examined, log.stamps())):
             for number, claim in enumerate(claims):
                 if tp in claim.ranges:
                     part = found.between(*claim.ranges[tp])
@@ -199,8 +199,8 @@ class DropCheck:
 
         def chunks() -> Iterator[Stamps]:
             for tp, log in logs.items():
-                looked_at = self._looked_at(tp, claims)
-                yield from (order.placed(tp, looked_at(each)) for each in log.stamps())
+                examined = self._examine(tp, claims)
+                yield from (order.placed(tp, examined(each)) for each in log.stamps())
 
         for found in proofs(chunks):
             for number, claim in enumerate(claims):
@@ -231,7 +231,7 @@ class DropCheck:
                 known = proven.setdefault((number, tp, span), Counter())
                 self._account(tp, span, part, known, order)
 
-    def _looked_at(
+    def _examine(
         self, tp: TopicPartition, claims: Iterable[DropClaim]
     ) -> Callable[[Stamps], Stamps]:
         """Return a function that keeps the stamps of records that can be a proof.
@@ -240,7 +240,7 @@ class DropCheck:
         rejected each time they were read. If the ledger names all producers with dropped records,
         other producers are left out.
         """
-        stretches = sorted(self.covered.get(tp, ()))
+        covered = sorted(self.covered.get(tp, ()))
         refused = self._refused.get(tp, np.zeros(0, np.int64))
         producers: set[int] | None = set()
         for claim in claims:
@@ -250,21 +250,21 @@ class DropCheck:
                 break
             here = claim.spans.values() if self.is_spread else [claim.spans.get(tp, ())]
             producers.update(hash_of(span.producer) for spans in here for span in spans)
-        wanted = None if producers is None else np.array(sorted(producers), np.int64)
+        ids = None if producers is None else np.array(sorted(producers), np.int64)
 
-        def looked_at(seen: Stamps) -> Stamps:
-            times = np.zeros(len(seen), np.int64)
-            for start, end in stretches:  # several if the position moved back
-                low, high = np.searchsorted(seen.offset, [start, end])
+        def examined(stamps: Stamps) -> Stamps:
+            times = np.zeros(len(stamps), np.int64)
+            for start, end in covered:  # several if the position moved back
+                low, high = np.searchsorted(stamps.offset, [start, end])
                 times[low:high] += 1
-            times -= np.searchsorted(refused, seen.offset, side="right")
-            times += np.searchsorted(refused, seen.offset)
+            times -= np.searchsorted(refused, stamps.offset, side="right")
+            times += np.searchsorted(refused, stamps.offset)
             is_accepted = times > 0
-            if wanted is not None:
-                is_accepted &= np.isin(seen.producer, wanted)
-            return seen.where(is_accepted)
+            if ids is not None:
+                is_accepted &= np.isin(stamps.producer, ids)
+            return stamps.where(is_accepted)
 
-        return looked_at
+        return examined
 
     def _account(
         self,
@@ -274,11 +274,11 @@ class DropCheck:
         known: Counter[str],
         order: Order | None,
     ) -> None:
-        his = part.of(hash_of(span.producer)).between(span.first, span.last + 1)
-        by = his.before if span.reason == "duplicate" else his.newer
+        own = part.of(hash_of(span.producer)).between(span.first, span.last + 1)
+        by = own.before if span.reason == "duplicate" else own.newer
         known["records"] += int((by >= 0).sum())
         for name, offset in (("first", span.first), ("last", span.last)):
-            at = np.flatnonzero((his.offset == offset) & (by >= 0))
+            at = np.flatnonzero((own.offset == offset) & (by >= 0))
             known[name] += len(at)
             if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
                 place = _place(tp, int(by[at[0]]), order)
@@ -286,9 +286,9 @@ class DropCheck:
 
     def _compare(self, claims: Sequence[DropClaim], proven: Proven, is_cut: bool) -> None:
         for (number, tp, span), known in proven.items():
-            self._tell(tp, claims[number], span, known, is_cut=is_cut)
+            self._report(tp, claims[number], span, known, is_cut=is_cut)
 
-    def _tell(
+    def _report(
         self,
         tp: TopicPartition,
         claim: DropClaim,
@@ -302,10 +302,10 @@ class DropCheck:
             return
         claim.has_witness = True
         offset = span.last if known["first"] and not known["last"] else span.first
-        where = f"{tp} offset {offset}"
+        place = f"{tp} offset {offset}"
         if known["first"] and known["last"]:
-            where = f"{tp} offsets {span.first} to {span.last}"
-        what = (
+            place = f"{tp} offsets {span.first} to {span.last}"
+        subject = (
             "an earlier copy"
             if span.reason == "duplicate"
             else "an earlier record of a newer epoch"
@@ -313,8 +313,8 @@ class DropCheck:
         self.findings.add(
             Finding(
                 "unproven",
-                f"{where}: dedup dropped {span.records} records of producer {span.producer!r} as "
-                f"{span.reason}; for {missing} of them {what} was not found, at {claim.witness}",
+                f"{place}: dedup dropped {span.records} records of producer {span.producer!r} as "
+                f"{span.reason}; for {missing} of them {subject} was not found, at {claim.witness}",
                 tp,
                 offset,
                 claim.witness,
@@ -324,9 +324,9 @@ class DropCheck:
 
     def _settle(self, claim: DropClaim, is_cut: bool) -> None:
         """Check the totals of one attempt: the ledger names only the producers with most drops."""
-        wanted = {**claim.dropped, "all": sum(claim.dropped.values())}
-        missing = max(count - claim.proven[name] for name, count in wanted.items())
-        self.proven += wanted["all"] - max(0, missing)
+        expected = {**claim.dropped, "all": sum(claim.dropped.values())}
+        missing = max(count - claim.proven[name] for name, count in expected.items())
+        self.proven += expected["all"] - max(0, missing)
         if missing <= 0 or claim.has_witness:
             return
         counts = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
@@ -349,9 +349,9 @@ class DropCheck:
             "shown": [each.as_json() for each in self.shown],
         }
 
-    def _unread(self, claims: Sequence[DropClaim], why: str) -> None:
+    def _unread(self, claims: Sequence[DropClaim], reason: str) -> None:
         count = sum(sum(claim.dropped.values()) for claim in claims)
-        message = f"{count:,} records that dedup dropped were not verified: {why}"
+        message = f"{count:,} records that dedup dropped were not verified: {reason}"
         self.findings.add(
             Finding("dropped_unread", message, None, -1, claims[0].witness, FindingKind.GONE)
         )

@@ -13,7 +13,7 @@ KEPT_MAX = 100  # the smallest ones; all are counted
 
 
 @dataclass(slots=True)
-class Stretch:
+class OffsetSpan:
     """Offsets of a partition that are out of reach for one reason, joined."""
 
     first: int
@@ -26,43 +26,42 @@ class Stretch:
 class Findings:
     """The findings with the smallest keys of each kind, bounded, and the number of all."""
 
-    kept: dict[FindingKind, list[Finding]] = field(
+    listed: dict[FindingKind, list[Finding]] = field(
         default_factory=lambda: {kind: [] for kind in FindingKind}
     )
     counts: Counter[FindingKind] = field(default_factory=Counter)
-    _stretches: dict[tuple[str, TopicPartition], Stretch] = field(default_factory=dict)
+    _spans: dict[tuple[str, TopicPartition], OffsetSpan] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         self.counts[finding.kind] += 1
-        kept = self.kept[finding.kind]
-        insort(kept, finding, key=lambda each: each.order)
-        del kept[KEPT_MAX:]
+        listed = self.listed[finding.kind]
+        insort(listed, finding, key=lambda each: each.order)
+        del listed[KEPT_MAX:]
 
-    def gone(self, case: str, at: TopicPartition, first: int, last: int, records: int = 0) -> None:
+    def add_unreachable(
+        self, case: str, at: TopicPartition, first: int, last: int, records: int = 0
+    ) -> None:
         """Add offsets that are out of reach, joined with others of the same reason."""
-        known = self._stretches.get((case, at))
+        known = self._spans.get((case, at))
         if known is None:
-            known = self._stretches[case, at] = Stretch(first, last)
+            known = self._spans[case, at] = OffsetSpan(first, last)
         known.first, known.last = min(known.first, first), max(known.last, last)
         known.attempts += bool(records)
         known.records += records
 
     def close(self) -> None:
         """Turn the joined offsets into findings, one for each partition and reason."""
-        for (case, at), stretch in sorted(self._stretches.items()):
+        for (case, at), span in sorted(self._spans.items()):
             of = (
-                f": {stretch.records:,} records of {stretch.attempts:,} attempts could not be "
-                "verified"
-                if stretch.records
+                f": {span.records:,} records of {span.attempts:,} attempts could not be verified"
+                if span.records
                 else ""
             )
-            where = f"{at}: offsets {stretch.first} to {stretch.last}"
+            place = f"{at}: offsets {span.first} to {span.last}"
             self.add(
-                Finding(
-                    case, f"{where} {_WHY[case]}{of}", at, stretch.first, None, FindingKind.GONE
-                )
+                Finding(case, f"{place} {_WHY[case]}{of}", at, span.first, None, FindingKind.GONE)
             )
-        self._stretches.clear()
+        self._spans.clear()
 
 
 _WHY = {

@@ -17,7 +17,7 @@ from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
 from eos.verify.history import CommittedAttempt, of_record
-from eos.verify.log_reader import Reader, soon
+from eos.verify.log_reader import Reader, short_deadline
 
 RECORDS_MAX = 500  # in one page: with receipts they must fit into memory
 _SETTLE_MS = 30_000
@@ -66,8 +66,8 @@ class LedgerLog:
 
         The next page starts at the returned page's `end`.
         """
-        stored = self._reader.wire.read_records(
-            self.at, start, end, committed=True, deadline=soon(), records_max=RECORDS_MAX
+        stored = self._reader.client.read_records(
+            self.at, start, end, committed=True, deadline=short_deadline(), records_max=RECORDS_MAX
         )
         after = stored[-1].offset + 1 if len(stored) == RECORDS_MAX else end
         return self._page(stored, start, after)
@@ -82,17 +82,17 @@ class LedgerLog:
                 findings.append(self._forged(each, error.message))
         return Page(records, [of_record(each) for each in records], findings, start, end)
 
-    def _forged(self, stored: StoredRecord, why: str) -> Finding:
+    def _forged(self, stored: StoredRecord, reason: str) -> Finding:
         """Return a finding for a foreign record: a disagreement unless `eos recover` handled it."""
         if stored.offset >= self._decided_until and not self._is_undecided:
-            own = Ledger(self._reader.wire, self.at.topic, self._pipeline, {}, skips_foreign=True)
-            self._decided_until = own.decided_until(stored.offset, soon())
+            own = Ledger(self._reader.client, self.at.topic, self._pipeline, {}, skips_foreign=True)
+            self._decided_until = own.decided_until(stored.offset, short_deadline())
             self._is_undecided = not self._decided_until
         is_decided = stored.offset < self._decided_until
         identity = Identity(stored.producer_id, stored.epoch)
         return Finding(
             "forged",
-            why + ("; an operator accepted it with `eos recover`" if is_decided else ""),
+            reason + ("; an operator accepted it with `eos recover`" if is_decided else ""),
             self.at,
             stored.offset,
             Witness(stored.offset, "unknown", -1, None, identity),

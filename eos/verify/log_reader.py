@@ -46,9 +46,9 @@ class Reader:
     """Reader of partitions' logs. `moved` is called with the number of offsets passed."""
 
     def __init__(
-        self, wire: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
+        self, client: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
     ) -> None:
-        self.wire = wire
+        self.client = client
         self._moved = moved
         self._pool = ThreadPoolExecutor(1, "eos-verify")
         self._keeping: dict[str, Retention] = {}
@@ -59,12 +59,12 @@ class Reader:
     def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
         """Return each partition's bounds, which are empty if its topic or partition is missing."""
         counts = self.partitions({tp.topic for tp in partitions})
-        there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
-        first = self._offsets(there, "earliest", committed=False)
-        stable = self._offsets(there, "latest", committed=True)
-        end = self._offsets(there, "latest", committed=False)
+        existing = [tp for tp in partitions if tp.partition < counts[tp.topic]]
+        first = self._offsets(existing, "earliest", committed=False)
+        stable = self._offsets(existing, "latest", committed=True)
+        end = self._offsets(existing, "latest", committed=False)
         nothing = LogBounds(0, 0, 0)
-        found = {tp: LogBounds(first[tp], stable[tp], end[tp]) for tp in there}
+        found = {tp: LogBounds(first[tp], stable[tp], end[tp]) for tp in existing}
         return {tp: found.get(tp, nothing) for tp in partitions}
 
     def _offsets(
@@ -72,11 +72,13 @@ class Reader:
     ) -> Mapping[TopicPartition, int]:
         if not partitions:
             return {}
-        return self.wire.list_offsets(partitions, at, committed=committed, deadline=soon())
+        return self.client.list_offsets(
+            partitions, at, committed=committed, deadline=short_deadline()
+        )
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """Return the number of partitions of each topic; 0 if it is missing."""
-        found = self.wire.topics(topics, soon()) if topics else {}
+        found = self.client.topics(topics, short_deadline()) if topics else {}
         require_seen(found)
         return {name: 0 if info.is_missing else info.partitions for name, info in found.items()}
 
@@ -85,7 +87,7 @@ class Reader:
             if not self.partitions([topic])[topic]:
                 return Retention()
             policy, *limits = (
-                self.wire.topic_config(topic, name, soon())
+                self.client.topic_config(topic, name, short_deadline())
                 for name in ("cleanup.policy", "retention.ms", "retention.bytes")
             )
             can_expire = "delete" in policy and any(limit != "-1" for limit in limits)
@@ -98,12 +100,12 @@ class Reader:
         payloads: dict[int, bytes | None] = {}
         size = 0
         for found in self.scan(target.at, target.position, end, bytes_hint):
-            for seen in found:
-                if not isinstance(seen, Old) and target.wants(seen):
-                    plain = _unpacked(seen)
-                    payloads[len(group)] = plain
-                    size += len(plain or b"")
-                group.append(seen)
+            for header in found:
+                if not isinstance(header, Old) and target.wants(header):
+                    payload = _unpacked(header)
+                    payloads[len(group)] = payload
+                    size += len(payload or b"")
+                group.append(header)
                 if size >= _PLAIN_BYTES_MAX:
                     _show(target, group, payloads)
                     group, payloads, size = [], {}, 0
@@ -117,8 +119,8 @@ class Reader:
         for found in self.scan(source.at, start, until):
             if found and _first(found[0]) > source.position:
                 source.begins_at(self.bounds([source.at])[source.at].start)
-            for seen in found:
-                source.see(seen)
+            for header in found:
+                source.see(header)
         source.finish(until)
 
     def stamps(self, at: TopicPartition, end: int, places: StampPlaces) -> Iterator[Stamps]:
@@ -131,18 +133,18 @@ class Reader:
         for found in self.scan(at, self.bounds([at])[at].start, end):
             group: list[Batch] = []
             payloads: list[bytes] = []
-            for seen in found:
-                if isinstance(seen, Old) or not seen.is_visible or not seen.batch.records:
+            for header in found:
+                if isinstance(header, Old) or not header.is_visible or not header.batch.records:
                     continue
-                plain = _unpacked(seen)
-                if plain is None:
+                payload = _unpacked(header)
+                if payload is None:
                     continue  # a damaged record batch proves nothing
-                group.append(seen.batch)
-                payloads.append(plain)
+                group.append(header.batch)
+                payloads.append(payload)
                 if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
-                    yield from _taken_apart(group, payloads)
+                    yield from _parsed(group, payloads)
                     group, payloads = [], []
-            yield from _taken_apart(group, payloads)
+            yield from _parsed(group, payloads)
 
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
@@ -168,15 +170,15 @@ class Reader:
                 if isinstance(batch, Old):
                     shown.append(batch)
                     continue
-                seen = BatchHeader(batch, visibility.of(batch))
+                header = BatchHeader(batch, visibility.of(batch))
                 if start <= batch.last_offset and batch.offset < end:
-                    shown.append(seen)
+                    shown.append(header)
             self._moved(min(following, end) - position)
             yield shown
             position, tries = following, 0
 
     def _fetch(self, at: TopicPartition, position: int, bytes_max: int) -> Future[FetchedBytes]:
-        return self._pool.submit(self.wire.fetch, at, position, soon(), bytes_max)
+        return self._pool.submit(self.client.fetch, at, position, short_deadline(), bytes_max)
 
     def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
         """Return the next offset to fetch: retention may have deleted the requested one."""
@@ -193,8 +195,8 @@ class Reader:
         return position
 
 
-def _first(seen: BatchHeader | Old) -> int:
-    return seen.last_offset if isinstance(seen, Old) else seen.batch.offset
+def _first(header: BatchHeader | Old) -> int:
+    return header.last_offset if isinstance(header, Old) else header.batch.offset
 
 
 def require_seen(topics: Mapping[str, TopicInfo]) -> None:
@@ -204,18 +206,18 @@ def require_seen(topics: Mapping[str, TopicInfo]) -> None:
             raise refused("Metadata", info.error, f"topic {name}")
 
 
-def soon() -> Deadline:
+def short_deadline() -> Deadline:
     return Deadline.after_ms(TIMEOUT_MS)
 
 
-def _unpacked(seen: BatchHeader) -> bytes | None:
+def _unpacked(header: BatchHeader) -> bytes | None:
     try:
-        return unpack(seen.batch.codec, seen.batch.payload)
+        return unpack(header.batch.codec, header.batch.payload)
     except BrokenPayloadError:
         return None
 
 
-def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
+def _parsed(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
     """Yield the records of consecutive record batches; skip record batches that hold no records."""
     found = parsed(payloads, [batch.records for batch in group]) if group else None
     if found is not None:
@@ -224,18 +226,20 @@ def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Re
         yield records, bases + deltas
     elif len(group) > 1:
         for batch, payload in zip(group, payloads, strict=True):
-            yield from _taken_apart([batch], [payload])
+            yield from _parsed([batch], [payload])
 
 
 def _show(
     target: Target, group: list[BatchHeader | Old], payloads: Mapping[int, bytes | None]
 ) -> None:
     """Pass the record batches to the target in log order, each with its digest."""
-    readable = [(place, plain) for place, plain in payloads.items() if plain is not None]
+    readable = [(place, payload) for place, payload in payloads.items() if payload is not None]
     counts = [
-        seen.batch.records for place, _ in readable if isinstance(seen := group[place], BatchHeader)
+        header.batch.records
+        for place, _ in readable
+        if isinstance(header := group[place], BatchHeader)
     ]
-    made = digests([plain for _, plain in readable], counts)
-    of_place = dict(zip((place for place, _ in readable), made, strict=True))
-    for place, seen in enumerate(group):
-        target.see(seen, of_place.get(place))
+    sums = digests([payload for _, payload in readable], counts)
+    of_place = dict(zip((place for place, _ in readable), sums, strict=True))
+    for place, header in enumerate(group):
+        target.see(header, of_place.get(place))

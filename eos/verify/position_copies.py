@@ -59,8 +59,8 @@ def look(
         _checkpoint(subject.files, subject.names.checkpoints),
         cluster.transaction(TIMEOUT_MS),
         _open(cluster, [cluster.ledger_partition, *sorted(targets)]),
-        subject.lake,
-        delta_tables.look(subject.lake),
+        subject.tables,
+        delta_tables.read_tables(subject.tables),
     )
 
 

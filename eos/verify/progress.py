@@ -56,7 +56,7 @@ class Point:
             "allowed": self.allowed,
             "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
         }
-        private_files.make(path.parent)
+        private_files.create_folder(path.parent)
         unfinished = path.with_name(f".{path.name}")
         unfinished.write_text(json.dumps(body, indent=1) + "\n", encoding="ascii")
         unfinished.replace(path)

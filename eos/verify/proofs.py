@@ -48,9 +48,9 @@ class Proofs:
         return Proofs(self.offset[cut], self.producer[cut], self.before[cut], self.newer[cut])
 
     def of(self, producer: int) -> Proofs:
-        is_his = self.producer == producer
+        is_own = self.producer == producer
         return Proofs(
-            self.offset[is_his], self.producer[is_his], self.before[is_his], self.newer[is_his]
+            self.offset[is_own], self.producer[is_own], self.before[is_own], self.newer[is_own]
         )
 
     def counts(self) -> dict[str, int]:
@@ -84,16 +84,16 @@ class _Epochs:
     epoch: Ints
     replaced: Ints
 
-    def of(self, seen: Stamps) -> Ints:
+    def of(self, stamps: Stamps) -> Ints:
         """Return the offset at which each record's epoch was replaced; -1 if it arrived before."""
-        both = np.concatenate([self.producer, seen.producer])
-        epochs = np.concatenate([self.epoch, seen.epoch])
+        both = np.concatenate([self.producer, stamps.producer])
+        epochs = np.concatenate([self.epoch, stamps.epoch])
         order = np.lexsort((epochs, both))
         is_first = _begins(both[order], epochs[order])
         group = np.empty(len(order), np.int64)
         group[order] = np.cumsum(is_first) - 1  # the table has each pair, in this order
         from_ = self.replaced[group[len(self.producer) :]]
-        return np.where(from_ < seen.offset, from_, -1)
+        return np.where(from_ < stamps.offset, from_, -1)
 
 
 def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
@@ -121,9 +121,9 @@ def _pass(chunks: Iterable[Stamps], epochs: _Epochs, number: int, passes: int) -
     for chunk in chunks:
         is_mine = _mixed(chunk) % np.uint64(passes) == number
         parts.append(chunk.where(is_mine))
-    seen = joined(parts)
-    order = np.lexsort((seen.offset, seen.sequence, seen.epoch, seen.producer))
-    ordered = seen.where(order)
+    stamps = joined(parts)
+    order = np.lexsort((stamps.offset, stamps.sequence, stamps.epoch, stamps.producer))
+    ordered = stamps.where(order)
     is_first = _begins(ordered.producer, ordered.epoch, ordered.sequence)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(ordered)), 0))
     before = np.where(is_first, -1, ordered.offset[first])
@@ -143,10 +143,12 @@ def _begins(*columns: Ints) -> Ints:
     return found
 
 
-def _mixed(seen: Stamps) -> Ints:
+def _mixed(stamps: Stamps) -> Ints:
     """Return a hash of each stamp, so that one producer's numbers spread over the parts."""
     with np.errstate(over="ignore"):
-        mixed = seen.producer.astype(np.uint64) ^ (seen.epoch.astype(np.uint64) << np.uint64(32))
-        mixed = (mixed ^ seen.sequence.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = stamps.producer.astype(np.uint64) ^ (
+            stamps.epoch.astype(np.uint64) << np.uint64(32)
+        )
+        mixed = (mixed ^ stamps.sequence.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
     found: Ints = mixed >> np.uint64(33)
     return found

@@ -41,20 +41,20 @@ class Order:
             rows = np.array([each for each in read if each[0] < each[1]], np.int64).reshape(-1, 3)
             self._turns[tp] = rows[:, 0], rows[:, 1], rows[:, 2]
 
-    def placed(self, at: TopicPartition, seen: Stamps) -> Stamps:
+    def placed(self, at: TopicPartition, stamps: Stamps) -> Stamps:
         """Return the stamps with order numbers for offsets.
 
         Records between two attempts come after the first of them.
         """
         starts, ends, turns = self._turns[at]
-        if len(seen) and (int(seen.offset[-1]) > _OFFSETS):
+        if len(stamps) and (int(stamps.offset[-1]) > _OFFSETS):
             raise TooManyError(f"offsets above {_OFFSETS:,}")
-        after = np.searchsorted(ends, seen.offset, side="right")
+        after = np.searchsorted(ends, stamps.offset, side="right")
         before = np.append(-1, turns)[after]  # the last attempt that ended at or below the offset
-        inside = np.append(starts, _OFFSETS + 1)[after] <= seen.offset
+        inside = np.append(starts, _OFFSETS + 1)[after] <= stamps.offset
         turn = np.where(inside, 2 * np.append(turns, 0)[after] + 1, 2 * before + 2)
         numbers = (turn << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
-        return replace(seen, offset=numbers | seen.offset)
+        return replace(stamps, offset=numbers | stamps.offset)
 
     def within(self, found: Proofs, turn: int, at: TopicPartition, span: tuple[int, int]) -> Proofs:
         """Return the proofs of records that one attempt read, with offsets for order numbers.

@@ -42,29 +42,29 @@ class Records:
 def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None]:
     """Return the digest of each uncompressed record batch; None for malformed ones."""
     rows = array("q")
-    whole: list[int] = []
+    complete: list[int] = []
     base = 0
     kept: list[bytes] = []
     for number, (payload, count) in enumerate(zip(payloads, counts, strict=True)):
         before = len(rows)
         if count and _walk(payload, count, base, rows.append):
-            whole.append(number)
+            complete.append(number)
             kept.append(payload)
             base += len(payload)
         else:
             del rows[before:]
     found: list[int | None] = [None] * len(payloads)
-    if not whole:
+    if not complete:
         return found
-    first = np.cumsum([0, *(counts[number] for number in whole)]).tolist()
-    records = taken_apart(b"".join(kept), rows, first)
+    first = np.cumsum([0, *(counts[number] for number in complete)]).tolist()
+    records = parse_records(b"".join(kept), rows, first)
     if records is None:
         # Perhaps one of them is malformed: alone, each is valid or not.
-        if len(whole) > 1:
-            for number in whole:
+        if len(complete) > 1:
+            for number in complete:
                 (found[number],) = digests([payloads[number]], [counts[number]])
         return found
-    for place, number in enumerate(whole):
+    for place, number in enumerate(complete):
         found[number] = records.digest(place)
     return found
 
@@ -81,7 +81,7 @@ def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, I
         base += len(payload)
         first.append(first[-1] + count)
     data = b"".join(payloads)
-    records = taken_apart(data, rows, first)
+    records = parse_records(data, rows, first)
     if records is None:
         return None
     view = np.frombuffer(data + _PADDING, np.uint8)
@@ -89,7 +89,7 @@ def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, I
     return records, _numbers(view, at)[0]
 
 
-def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records | None:
+def parse_records(data: bytes, rows: array[int], first: Sequence[int]) -> Records | None:
     """Return the records in `data`; None if a field does not end where its record does.
 
     `rows` has the offsets in `data` at which each record begins, after its length.

@@ -28,7 +28,7 @@ class RenderedResult:
     pipeline: str
     ledger: str
     verified: VerificationResult
-    began: Point | None
+    begin: Point | None
     notes: list[str]
     passed: frozenset[FindingKind]
     seconds: float
@@ -46,8 +46,8 @@ class RenderedResult:
     def smallest(self) -> Finding | None:
         """Return the finding with the oldest transaction, disagreements first."""
         for kind in FindingKind:
-            if kind not in self.passed and self.all.kept[kind]:
-                return self.all.kept[kind][0]
+            if kind not in self.passed and self.all.listed[kind]:
+                return self.all.listed[kind][0]
         return None
 
 
@@ -56,7 +56,7 @@ def lines(result: RenderedResult) -> Iterator[str]:
     yield f"pipeline      {result.pipeline}, ledger {result.ledger}"
     yield f"verified      {_range(result)}"
     yield from (f"              {note}" for note in result.notes)
-    for allowed in result.began.allowed if result.began else ():
+    for allowed in result.begin.allowed if result.begin else ():
         yield f"              allowed before: {allowed}"
     records = sum(target.records for target in done.targets)
     receipts = sum(target.receipts for target in done.targets)
@@ -82,9 +82,9 @@ def lines(result: RenderedResult) -> Iterator[str]:
 
 def _range(result: RenderedResult) -> str:
     done = result.verified
-    if result.began is None:
+    if result.begin is None:
         return f"all of the ledger, up to offset {done.last}"
-    since = f"where the verification of {result.began.at} ended; --from-start verifies all"
+    since = f"where the verification of {result.begin.at} ended; --from-start verifies all"
     if done.last < done.first:
         return f"nothing is newer than ledger offset {done.last}, {since}"
     return f"ledger offsets {done.first} to {done.last}: from {since}"
@@ -110,17 +110,20 @@ def _dropped(dropped: DropCheck) -> str:
 
 def _findings(result: RenderedResult) -> Iterator[str]:
     for kind in FindingKind:
-        kept, count = result.all.kept[kind], result.all.counts[kind]
+        listed, count = result.all.listed[kind], result.all.counts[kind]
         is_passed = " (allowed)" if kind in result.passed else ""
-        for finding in kept[:_SHOWN]:
+        for finding in listed[:_SHOWN]:
             yield f"{kind.value}{is_passed}: {finding.case}: {finding.message}"
         if count > _SHOWN:
-            yield f"and {count - _SHOWN:,} more of these (--json has the first {len(kept)})"
+            yield f"and {count - _SHOWN:,} more of these (--json has the first {len(listed)})"
     smallest = result.smallest
     if smallest is None:
-        gone, foreign = result.all.counts[FindingKind.GONE], result.all.counts[FindingKind.FOREIGN]
+        unreachable, foreign = (
+            result.all.counts[FindingKind.GONE],
+            result.all.counts[FindingKind.FOREIGN],
+        )
         some = " in the records that could be read; the findings are allowed"
-        yield f"nothing disagrees{some if gone or foreign else ''}"
+        yield f"nothing disagrees{some if unreachable or foreign else ''}"
         return
     yield f"smallest witness: {_witness(smallest)}"
 
@@ -141,9 +144,9 @@ def as_json(result: RenderedResult) -> dict[str, Any]:
     return {
         "pipeline": result.pipeline,
         "ledger": result.ledger,
-        "from_start": result.began is None,
-        "went_on_from": result.began and result.began.at,
-        "allowed_before": list(result.began.allowed) if result.began else [],
+        "from_start": result.begin is None,
+        "went_on_from": result.begin and result.begin.at,
+        "allowed_before": list(result.begin.allowed) if result.begin else [],
         "ledger_first": done.first,
         "ledger_last": done.last,
         "notes": result.notes,
@@ -171,7 +174,9 @@ def as_json(result: RenderedResult) -> dict[str, Any]:
         "counts": {kind.value: result.all.counts[kind] for kind in FindingKind},
         "allowed": sorted(kind.value for kind in result.passed),
         "smallest": smallest and _finding_json(smallest),
-        "findings": [_finding_json(each) for kind in FindingKind for each in result.all.kept[kind]],
+        "findings": [
+            _finding_json(each) for kind in FindingKind for each in result.all.listed[kind]
+        ],
     }
 
 

@@ -47,44 +47,44 @@ class SourcePartition:
 
     def begins_at(self, offset: int) -> None:
         """Skip offsets that retention deleted, also while the partition is read."""
-        gone = min(offset, self.end)
-        if gone > self.position:
-            self.findings.gone("source_retention", self.at, self.position, gone - 1)
-            self.removed += gone - self.position
-            self.position = gone
+        end = min(offset, self.end)
+        if end > self.position:
+            self.findings.add_unreachable("source_retention", self.at, self.position, end - 1)
+            self.removed += end - self.position
+            self.position = end
 
-    def see(self, seen: BatchHeader | Old) -> None:
-        if isinstance(seen, Old):
-            self._take(self.position, seen.last_offset, None, "records")
+    def see(self, header: BatchHeader | Old) -> None:
+        if isinstance(header, Old):
+            self._take(self.position, header.last_offset, None, "records")
             return
-        batch = seen.batch
-        what = "control" if batch.is_control else "records" if seen.is_visible else "aborted"
-        is_whole = batch.records == batch.last_offset - batch.offset + 1
-        self._take(batch.offset, batch.last_offset, None if is_whole else batch.records, what)
+        batch = header.batch
+        kind = "control" if batch.is_control else "records" if header.is_visible else "aborted"
+        is_complete = batch.records == batch.last_offset - batch.offset + 1
+        self._take(batch.offset, batch.last_offset, None if is_complete else batch.records, kind)
 
     def finish(self, until: int) -> None:
         """Report covered offsets after the last record batch, up to `until`, as missing."""
         if self.position < min(self.end, until):
             self._hole(self.position, min(self.end, until) - 1)
 
-    def _take(self, first: int, last: int, records: int | None, what: str) -> None:
+    def _take(self, first: int, last: int, records: int | None, kind: str) -> None:
         if last < self.position or first >= self.end:
             return
         if first > self.position:
             self._hole(self.position, first - 1)
         low, high = max(first, self.position), min(last, self.end - 1)
         room = high - low + 1
-        there = room if records is None else min(records, room)
-        setattr(self, what, getattr(self, what) + there)
-        if there < room:
-            self._hole(low, high, room - there)
+        count = room if records is None else min(records, room)
+        setattr(self, kind, getattr(self, kind) + count)
+        if count < room:
+            self._hole(low, high, room - count)
         self.position = high + 1
 
     def _hole(self, first: int, last: int, count: int = 0) -> None:
         count = count or last - first + 1
         self.removed += count
         if self.keeping.is_compacted:
-            self.findings.gone("source_compaction", self.at, first, last)
+            self.findings.add_unreachable("source_compaction", self.at, first, last)
             return
         self.findings.add(
             Finding(

@@ -86,8 +86,8 @@ def hashes(producers: Any) -> Ints:
 
 def hash_of(producer: str) -> int:
     """Return the hash of an id as the ledger has it."""
-    made = hashlib.blake2b(producer.encode(), digest_size=8)
-    return int.from_bytes(made.digest(), "big", signed=True)
+    digest = hashlib.blake2b(producer.encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def _read(records: Records, place: StampPlace) -> Any:

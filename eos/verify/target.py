@@ -67,14 +67,14 @@ class AttemptPart:
     def take(self, batch: Batch, digest: int) -> str:
         """Add a record batch; return the error of its position: "", "order" or "duplicate"."""
         sequence, room = batch.sequence, batch.last_offset - batch.offset + 1
-        wrong = ""
+        problem = ""
         if sequence > self.next_sequence:
             at = max(self.offset_last + 1, self.receipt.offset_first)
             self._miss(Hole(self.next_sequence, sequence - 1, at))
         elif sequence < self.next_sequence:
-            wrong = self._late(sequence, sequence + room - 1)
-            if wrong == "duplicate":
-                return wrong
+            problem = self._late(sequence, sequence + room - 1)
+            if problem == "duplicate":
+                return problem
         if batch.records < room:
             self._miss(Hole(sequence, sequence + room - 1, batch.offset))
         self.next_sequence = max(self.next_sequence, sequence + room)
@@ -83,7 +83,7 @@ class AttemptPart:
         if self.offset_first < 0:
             self.offset_first = batch.offset
         self.offset_last = batch.last_offset
-        return wrong
+        return problem
 
     def _miss(self, hole: Hole) -> None:
         if len(self.holes) < _MISSING_MAX:
@@ -93,8 +93,8 @@ class AttemptPart:
         """Return "order" if the sequences fill a hole, else "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
-                around = (hole.first, first - 1), (last + 1, hole.last)
-                left = [Hole(low, high, hole.offset) for low, high in around if low <= high]
+                rest = (hole.first, first - 1), (last + 1, hole.last)
+                left = [Hole(low, high, hole.offset) for low, high in rest if low <= high]
                 self.holes[number : number + 1] = left
                 return "order"
         return "duplicate"
@@ -137,33 +137,33 @@ class Target:
         for attempt, receipt in receipts:
             self._parts[attempt.identity] = AttemptPart(attempt, receipt)
 
-    def wants(self, seen: BatchHeader) -> bool:
+    def wants(self, header: BatchHeader) -> bool:
         """Return whether the batch's records must be decoded."""
-        batch = seen.batch
-        return seen.is_visible and batch.is_sound and batch.identity in self._parts
+        batch = header.batch
+        return header.is_visible and batch.is_sound and batch.identity in self._parts
 
-    def see(self, seen: BatchHeader | Old, digest: int | None) -> None:
+    def see(self, header: BatchHeader | Old, digest: int | None) -> None:
         """Check a record batch, in log order.
 
         `digest` is given for wanted batches; None if the batch can't be decoded.
         """
-        if isinstance(seen, Old):
-            self._foreign(seen.last_offset, 1, "without a producer id")
-            self.position = seen.last_offset + 1
+        if isinstance(header, Old):
+            self._foreign(header.last_offset, 1, "without a producer id")
+            self.position = header.last_offset + 1
             return
-        batch = seen.batch
+        batch = header.batch
         self.position = batch.last_offset + 1
-        odd = self._markers.see(seen)
-        if odd is not None:
-            self._contradicted(*odd)
+        marker = self._markers.see(header)
+        if marker is not None:
+            self._contradicted(*marker)
         if batch.is_control:
             return
         part = self._parts.get(batch.identity)
-        if not batch.is_sound or (self.wants(seen) and digest is None):
+        if not batch.is_sound or (self.wants(header) and digest is None):
             self._damaged(batch, part)
         elif part is not None:
-            self._of_ours(seen, part, digest or 0)
-        elif seen.is_visible and batch.records:
+            self._of_ours(header, part, digest or 0)
+        elif header.is_visible and batch.records:
             self._of_others(batch)
 
     def settle(self, bounds: LogBounds, keeping: Retention) -> None:
@@ -186,23 +186,23 @@ class Target:
         for finding in self._before:
             self._findings.add(finding)
 
-    def _of_ours(self, seen: BatchHeader, part: AttemptPart, digest: int) -> None:
-        batch = seen.batch
-        if not seen.is_visible:
+    def _of_ours(self, header: BatchHeader, part: AttemptPart, digest: int) -> None:
+        batch = header.batch
+        if not header.is_visible:
             if part.covers(batch.offset) and part.hidden_at < 0:
                 part.hidden_at = batch.offset
             return
-        wrong = part.take(batch, digest) if part.covers(batch.offset) else "duplicate"
-        if wrong:
+        problem = part.take(batch, digest) if part.covers(batch.offset) else "duplicate"
+        if problem:
             part.is_reported = True
             last = batch.sequence + batch.records - 1
-            words = {
+            text = {
                 "order": f"sequences {batch.sequence} to {last} are after later ones",
                 "duplicate": f"sequences {batch.sequence} to {last} exist a second time, or "
                 f"outside the acknowledged offsets {part.receipt.offset_first} to "
                 f"{part.receipt.offset_last}",
             }
-            self._add(wrong, part, batch.offset, words[wrong])
+            self._add(problem, part, batch.offset, text[problem])
 
     def _of_others(self, batch: Batch) -> None:
         if batch.identity in self.newer:
@@ -210,7 +210,7 @@ class Target:
         if not self._owners.is_ours(batch.identity.producer_id):
             self._foreign(batch.offset, batch.records, f"of producer {batch.identity}")
             return
-        where = f"{self.name} offset {batch.offset}: {batch.records} records of producer "
+        place = f"{self.name} offset {batch.offset}: {batch.records} records of producer "
         if self._owners.committed(batch.identity):
             message = f"{batch.identity} that no receipt of its transaction covers"
             case = "duplicate"
@@ -218,16 +218,18 @@ class Target:
             message = f"{batch.identity} are visible without a committed transaction"
             case = "visible"
         after = self._after(batch.offset)
-        self._findings.add(Finding(case, where + message, self.at, batch.offset, after))
+        self._findings.add(Finding(case, place + message, self.at, batch.offset, after))
 
     def _after(self, offset: int) -> Witness | None:
         """Return the attempt with the next records."""
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
         return later[0].witness if later else None
 
-    def _foreign(self, offset: int, records: int, whose: str) -> None:
+    def _foreign(self, offset: int, records: int, producer: str) -> None:
         after = self._after(offset)
-        message = f"{self.name} offset {offset}: {records} records {whose} are not this pipeline's"
+        message = (
+            f"{self.name} offset {offset}: {records} records {producer} are not this pipeline's"
+        )
         finding = Finding("foreign", message, self.at, offset, after, FindingKind.FOREIGN)
         first = min((part.receipt.offset_first for part in self._parts.values()), default=None)
         if self.has_begun or (first is not None and offset > first):
@@ -265,11 +267,11 @@ class Target:
         if bounds.start > first and bounds.start <= bounds.end and bounds.end > last:
             self._removed(part, bounds, keeping)
         elif bounds.end <= last:
-            words = f"the log ends at {bounds.end}, but offsets {first} to {last} were acknowledged"
-            self._add("truncated", part, max(first, bounds.end), words)
+            text = f"the log ends at {bounds.end}, but offsets {first} to {last} were acknowledged"
+            self._add("truncated", part, max(first, bounds.end), text)
         elif bounds.stable <= last:
-            words = f"an open transaction hides records from offset {bounds.stable} on"
-            self._add("hidden", part, max(first, bounds.stable), words)
+            text = f"an open transaction hides records from offset {bounds.stable} on"
+            self._add("hidden", part, max(first, bounds.stable), text)
         elif part.hidden_at >= 0:
             self._add("hidden", part, part.hidden_at, "its records were aborted in this log")
         elif part.records < receipt.records or part.holes:
@@ -280,18 +282,20 @@ class Target:
 
     def _removed(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
         receipt = part.receipt
-        gone = min(receipt.offset_last, bounds.start - 1)
+        end = min(receipt.offset_last, bounds.start - 1)
         if keeping.can_expire:
-            self._findings.gone("retention", self.at, receipt.offset_first, gone, receipt.records)
+            self._findings.add_unreachable(
+                "retention", self.at, receipt.offset_first, end, receipt.records
+            )
             return
-        words = f"the log begins at {bounds.start}, although the topic keeps all records: a client "
-        words += f"deleted offsets {receipt.offset_first} to {gone}"
-        self._add("truncated", part, receipt.offset_first, words)
+        text = f"the log begins at {bounds.start}, although the topic keeps all records: a client "
+        text += f"deleted offsets {receipt.offset_first} to {end}"
+        self._add("truncated", part, receipt.offset_first, text)
 
     def _lost(self, part: AttemptPart, keeping: Retention) -> None:
         receipt, holes = part.receipt, part.holes
         if keeping.is_compacted:
-            self._findings.gone(
+            self._findings.add_unreachable(
                 "compaction",
                 self.at,
                 receipt.offset_first,
@@ -300,8 +304,8 @@ class Target:
             )
             return
         offset = holes[0].offset if holes else max(part.offset_last + 1, receipt.offset_first)
-        words = f"{part.records} of {receipt.records} records exist"
-        self._add("lost", part, offset, words)
+        text = f"{part.records} of {receipt.records} records exist"
+        self._add("lost", part, offset, text)
 
     def _compare(self, part: AttemptPart) -> None:
         receipt = part.receipt
@@ -310,19 +314,19 @@ class Target:
             receipt.offset_last,
         )
         if part.records != receipt.records or not is_placed:
-            words = (
+            text = (
                 f"{part.records} records at offsets {part.offset_first} to {part.offset_last}, but "
                 f"{receipt.records} at {receipt.offset_first} to {receipt.offset_last} in the "
                 "receipt"
             )
-            self._add("receipt", part, receipt.offset_first, words)
+            self._add("receipt", part, receipt.offset_first, text)
         elif part.digest != receipt.digest:
-            words = (
+            text = (
                 f"the {receipt.records} records at offsets {receipt.offset_first} to "
                 f"{receipt.offset_last} have another digest: a record or the order was changed"
             )
-            self._add("changed", part, receipt.offset_first, words)
+            self._add("changed", part, receipt.offset_first, text)
 
-    def _add(self, case: str, part: AttemptPart, offset: int, words: str) -> None:
-        message = f"{self.name} offset {offset}: {words}, of {part.witness}"
+    def _add(self, case: str, part: AttemptPart, offset: int, text: str) -> None:
+        message = f"{self.name} offset {offset}: {text}, of {part.witness}"
         self._findings.add(Finding(case, message, self.at, offset, part.witness))

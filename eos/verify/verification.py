@@ -40,7 +40,7 @@ class Subject:
     files: Files | None
     table: TransactionsTable | None
     table_reason: str = ""
-    lake: Sinks = field(default_factory=lambda: Sinks((), {}))
+    tables: Sinks = field(default_factory=lambda: Sinks((), {}))
     places: StampPlaces | None = None  # of producers' stamps, if dedup uses them
     is_spread: bool = False  # a proof may be in another partition
     dead_letters: str = ""  # the topic in the pipeline file now

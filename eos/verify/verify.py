@@ -28,7 +28,7 @@ from eos.verify.dropped_records import DropCheck, Log
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.ledger import LedgerLog, Page
-from eos.verify.log_reader import Reader, require_seen, soon
+from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
@@ -52,7 +52,9 @@ class Verification:
         self._chain = CommitChain()
         log = self._stamped if subject.places is not None else None
         names = subject.names
-        self._cluster = ClusterView(reader.wire, names.transactional_id, names.group, names.ledger)
+        self._cluster = ClusterView(
+            reader.client, names.transactional_id, names.group, names.ledger
+        )
         self._letters = Letters(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
@@ -76,13 +78,13 @@ class Verification:
 
     def run(self) -> VerificationResult:
         at = self._ledger.at
-        begins = self._reader.bounds([at])[at].start
+        log_start = self._reader.bounds([at])[at].start
         end = self._ledger.settled_end()
         if self._point is not None:
-            self._resume(self._point, begins)
+            self._resume(self._point, log_start)
         self._know_topics(self._subject.sink_topics)
         has = self._rows.until() if self._rows else -1
-        start = position = max(self._first, self._older(self._first, begins))
+        start = position = max(self._first, self._older(self._first, log_start))
         while position < end:
             page = self._ledger.page(position, end)
             self._note(page.findings)
@@ -103,15 +105,15 @@ class Verification:
         Raise UsageError if there was never anything to verify. Report a loss if the table or the
         last point had records.
         """
-        at, was_there = self._ledger.at, self._chain.current is not None
+        at, was_known = self._ledger.at, self._chain.current is not None
         message = f"the ledger {at.topic!r} has no records"
-        if not was_there and not self._findings.counts:
+        if not was_known and not self._findings.counts:
             raise UsageError(
                 "pipeline_never_ran",
                 f"{self._subject.names.pipeline}: there is nothing to verify: {message}",
                 hint="did the pipeline ever run on this cluster, with this profile?",
             )
-        if was_there:
+        if was_known:
             message += ", but the audit table or the last verification had some"
             self._findings.add(Finding("ledger_lost", message, at, 0))
         self._findings.close()
@@ -128,8 +130,11 @@ class Verification:
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
-        whole = {tp: [(0, end)] for tp, end in point.position.items()}
-        self._dropped.covered = {**whole, **{tp: list(each) for tp, each in point.covered.items()}}
+        complete = {tp: [(0, end)] for tp, end in point.position.items()}
+        self._dropped.covered = {
+            **complete,
+            **{tp: list(each) for tp, each in point.covered.items()},
+        }
         own = point.targets.items()
         self._letters.ends = {tp: n for tp, n in own if tp.topic == self._letters.topic}
         for producer_id in point.producer_ids:
@@ -154,22 +159,24 @@ class Verification:
         witness = Witness(point.ledger_offset, "verified", -1, None, point.identity)
         self._findings.add(Finding("ledger_lost", message, at, point.ledger_offset, witness))
 
-    def _older(self, position: int, begins: int) -> int:
+    def _older(self, position: int, log_start: int) -> int:
         """Verify trimmed records from the audit table, and return the ledger offset to resume from.
 
         Records that the table lacks as well are reported as out of reach.
         """
-        if begins <= position:
+        if log_start <= position:
             return position
         known = self._rows.first() if self._rows else None
-        if self._rows is None or known is None or known >= begins:
-            self._findings.gone("ledger_trimmed", self._ledger.at, position, begins - 1)
-            return begins
+        if self._rows is None or known is None or known >= log_start:
+            self._findings.add_unreachable(
+                "ledger_trimmed", self._ledger.at, position, log_start - 1
+            )
+            return log_start
         if known > position:
-            self._findings.gone("ledger_trimmed", self._ledger.at, position, known - 1)
-        for committed in self._rows.older(max(known, position), begins):
+            self._findings.add_unreachable("ledger_trimmed", self._ledger.at, position, known - 1)
+        for committed in self._rows.older(max(known, position), log_start):
             self._window(committed)
-        return begins
+        return log_start
 
     def _know_topics(self, topics: Collection[str]) -> None:
         """Add all partitions of these topics: foreign records count in unused partitions, too."""
@@ -189,17 +196,17 @@ class Verification:
     # --- window by window ---------------------------------------------------------------------
 
     def _window(self, committed: Sequence[CommittedAttempt]) -> None:
-        wanted: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
+        expected: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
         for each in committed:
             self._note(self._chain.see(each))
             self._letters.see(each)
             self._dropped.see(each)
             for receipt in each.receipts:
                 at = TopicPartition(receipt.topic, receipt.partition)
-                wanted.setdefault(at, []).append((each.witness, receipt))
-        self._know_topics({tp.topic for tp in wanted})
-        bounds = self._reader.bounds(list(wanted))
-        for tp, receipts in sorted(wanted.items()):
+                expected.setdefault(at, []).append((each.witness, receipt))
+        self._know_topics({tp.topic for tp in expected})
+        bounds = self._reader.bounds(list(expected))
+        for tp, receipts in sorted(expected.items()):
             # A missing partition has no target so far.
             target = self._targets.setdefault(tp, self._target(tp, 0))
             self._verify(target, receipts, bounds[tp])
@@ -344,8 +351,8 @@ class Verification:
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
         assert places is not None, "only a pipeline with stamps needs them"
         end = min(end, bounds.stable)
-        began = min((start for start, _ in self._dropped.covered[tp]), default=end)
-        is_cut = bounds.start > began or self._reader.keeping(tp.topic).is_compacted
+        begin = min((start for start, _ in self._dropped.covered[tp]), default=end)
+        is_cut = bounds.start > begin or self._reader.keeping(tp.topic).is_compacted
         if self._level is not None and not self._is_same(tp.topic, self._level):
             return Log(lambda: iter(()), is_cut=True)
         self._progress.expects(max(0, end - bounds.start))
@@ -355,15 +362,15 @@ class Verification:
         """Return whether the topic still has the ledger's id; a recreated one has other offsets."""
         if topic in self._same_topics:
             return self._same_topics[topic]
-        found = self._reader.wire.topics([topic], soon())
+        found = self._reader.client.topics([topic], short_deadline())
         require_seen(found)
         now = found[topic]
         known = low.topic_ids.get(topic, now.topic_id)
         is_same = not now.is_missing and now.topic_id in {known, ""}
         self._same_topics[topic] = is_same
         if not is_same:
-            what = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
-            message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
+            subject = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
+            message = f"the source topic {topic!r} {subject}, the ledger's offsets are of {known}"
             self._findings.add(Finding("source_recreated", message, TopicPartition(topic, 0)))
         return is_same
 

@@ -20,7 +20,7 @@ from eos.audit import rows as made
 from eos.audit import table as tables
 from eos.audit.follower import Follower
 from eos.audit.projection import Projection
-from eos.audit.reader import look, walk
+from eos.audit.reader import read_transactions, walk
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.receipt import Receipt
@@ -53,7 +53,9 @@ def test_a_micro_batch(broker: EmbeddedKafka, figures: Figures, tmp_path: Path) 
         copy.start()
         for turn in range(8):
             is_beside = turn % 2 == 1
-            projection = Projection(TransactionsTable(tmp_path / "t"), copy.wire, name, job.ledger)
+            projection = Projection(
+                TransactionsTable(tmp_path / "t"), copy.client, name, job.ledger
+            )
             follower = Follower(projection, copy.told, 1000)
             if is_beside:
                 follower.start()
@@ -119,7 +121,7 @@ def test_after_many_commits(
         if number + 1 in MARKS:
             newest = commits[-1000:]
             start = time.perf_counter()
-            assert look(table, "p", "l")
+            assert read_transactions(table, "p", "l")
             looked = (time.perf_counter() - start) * 1000
             figures.add(
                 f"after {number + 1:,} commits",

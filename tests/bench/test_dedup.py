@@ -199,7 +199,7 @@ def filled(made: StateVersions, count: int) -> str:
             write_states(str(folder / path), rows)
             size = (folder / path).stat().st_size
             files[BucketKey("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
-    return made.commit(files, {}).version
+    return str(made.table.commit(files, made.rules))
 
 
 def micro_batch(

@@ -32,12 +32,12 @@ ROUNDS = 20
 @pytest.mark.timeout(300)
 def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
+    client = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
     try:
         deadline = Deadline.after_ms(240_000)
-        ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
+        ledger = Ledger(client, f"{name}.ledger", name, OWNER)
         ledger.ensure_topic(1, deadline)
-        _fill(wire, ledger, name, deadline)
+        _fill(client, ledger, name, deadline)
         rounds = []
         for _ in range(ROUNDS):
             start = time.perf_counter()
@@ -46,16 +46,16 @@ def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
             assert last is not None
             assert last.position.batch_id == RECORDS - 1
     finally:
-        wire.close()
+        client.close()
     figures.keep("ledger_open_ms", rounds)
     shown = f"{statistics.median(rounds):.0f} ms"
     figures.add(f"a ledger of {RECORDS:,} records opens, median", shown, "2,000 ms")
 
 
-def _fill(wire: KafkaClient, ledger: Ledger, name: str, deadline: Deadline) -> None:
+def _fill(client: KafkaClient, ledger: Ledger, name: str, deadline: Deadline) -> None:
     """About a day of a pipeline at one a second. A thousand in each transaction, for speed: the
     last one, which alone is decoded, is in one of its own."""
-    coordinator = Coordinator(wire, name, name, 60_000)
+    coordinator = Coordinator(client, name, name, 60_000)
     coordinator.fence(deadline)
     sources = [TopicPartition(f"{name}.in", number) for number in range(PARTITIONS)]
     receipts = [Receipt(f"{name}.out", n, 5_000, 0, 4_999, 300_000, n) for n in range(PARTITIONS)]

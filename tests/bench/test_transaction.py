@@ -29,11 +29,11 @@ PARTITIONS = 4
 @pytest.mark.timeout(300)
 def test_transaction(broker: EmbeddedKafka, figures: Figures) -> None:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
+    client = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
     try:
-        rounds = _measured(wire, name)
+        rounds = _measured(client, name)
     finally:
-        wire.close()
+        client.close()
     figures.keep("transaction_ms", rounds)
     core = [begin + offsets + end for begin, _, offsets, end in rounds]
     whole = [sum(each) for each in rounds]
@@ -42,13 +42,13 @@ def test_transaction(broker: EmbeddedKafka, figures: Figures) -> None:
     figures.add("with the ledger record, median", f"{statistics.median(whole):.1f} ms")
 
 
-def _measured(wire: KafkaClient, name: str) -> list[list[float]]:
+def _measured(client: KafkaClient, name: str) -> list[list[float]]:
     """Milliseconds of each step of each round: begin, ledger record, offsets, end."""
     deadline = Deadline.after_ms(240_000)
-    ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
+    ledger = Ledger(client, f"{name}.ledger", name, OWNER)
     ledger.ensure_topic(1, deadline)
-    wire.create_topic(f"{name}.in", PARTITIONS, 1, {}, deadline)
-    coordinator = Coordinator(wire, name, name, 60_000)
+    client.create_topic(f"{name}.in", PARTITIONS, 1, {}, deadline)
+    coordinator = Coordinator(client, name, name, 60_000)
     coordinator.fence(deadline)
     sources = [TopicPartition(f"{name}.in", number) for number in range(PARTITIONS)]
     starts = dict.fromkeys(sources, 0)

@@ -57,7 +57,7 @@ class Fast(CopyingRun):
         targets = Targets.of({self.of.target: (PARTITIONS, 1_000_000)})
         names = self.of.planned().names
         late = Deadline.after_ms(600_000)
-        writer = Writer(self.wire, names.transactional_id, identity, targets, late, CrashPlan())
+        writer = Writer(self.client, names.transactional_id, identity, targets, late, CrashPlan())
         planned = {}
         for tp, end in sorted(step.ends.items()):
             start = step.starts.get(tp, 0)

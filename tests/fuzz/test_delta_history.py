@@ -159,6 +159,6 @@ def test_the_decision_is_that_of_the_rows(steps: list[tuple[str, int, bool]], ke
     whole = [version for version in range(made.now + 1) if made.is_whole(version)]
     found = made.lost(whole[kept % len(whole)])
     assert (found is None) == made.is_whole()
-    if found is not None and found.whole is not None:
-        made.restore(found.whole)
+    if found is not None and found.complete is not None:
+        made.restore(found.complete)
         assert made.is_whole()

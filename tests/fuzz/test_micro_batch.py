@@ -348,7 +348,7 @@ def test_no_redo_while_stopping():
 
     with pytest.raises(AttemptFailedError, match="cancelled"):
         world.run(0, stopped)
-    assert [(e.is_asked, e.will_redo) for e in world.of_kind(events.AttemptFailed)] == [
+    assert [(e.is_requested, e.will_redo) for e in world.of_kind(events.AttemptFailed)] == [
         (True, False)
     ]
     assert len(world.identities) == 1

@@ -147,7 +147,7 @@ class Owners(RuleBasedStateMachine):
         """If nobody else was granted an init since: the fence once more. Else its end."""
         if not owner.coordinator.is_disputed:
             return
-        seen = owner.coordinator.look(Tries(2))
+        seen = owner.coordinator.describe(Tries(2))
         if seen.timeout_ms != owner.coordinator.timeout_ms:
             return
         try:
@@ -229,7 +229,7 @@ class Owners(RuleBasedStateMachine):
         except EosError:
             self.dispute(owner)
             return
-        if owner.coordinator.is_judging:
+        if owner.coordinator.is_awaiting_ledger:
             self.rotated(owner)
             return
         used = [attempt.identity for attempt in self.attempts]
@@ -302,7 +302,7 @@ class Owners(RuleBasedStateMachine):
         except EosError:
             return
         assert owner.coordinator.identity != before
-        if owner.coordinator.is_judging:
+        if owner.coordinator.is_awaiting_ledger:
             self.rotated(owner)
 
     # --- the world ------------------------------------------------------------------------------

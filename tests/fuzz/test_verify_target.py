@@ -99,7 +99,7 @@ class Log:
 def test_a_clean_log_is_clean(attempts, window):
     log = Log(attempts)
     found = log.verified(window)
-    assert not found.counts, found.kept
+    assert not found.counts, found.listed
     assert log.data()
 
 
@@ -127,17 +127,17 @@ def test_whatever_is_changed_is_found_at_its_attempt(attempts, window, data):
     whose = Log(attempts).whose(place)
     found = log.verified(window)
     assert found.counts[FindingKind.WRONG]
-    first = found.kept[FindingKind.WRONG][0]
+    first = found.listed[FindingKind.WRONG][0]
     if kind == "twice":
         assert (first.case, first.offset) == ("duplicate", again.offset)
     elif kind == "hidden":
-        assert {each.case for each in found.kept[FindingKind.WRONG]} == {"hidden"}
-        assert whose in [each.witness for each in found.kept[FindingKind.WRONG]]
+        assert {each.case for each in found.listed[FindingKind.WRONG]} == {"hidden"}
+        assert whose in [each.witness for each in found.listed[FindingKind.WRONG]]
     else:
         assert first.witness == whose
         cases = {"less": "lost", "damaged": "changed"}
         # Without its last record batch the log itself is shorter than what was acknowledged.
-        assert first.case == cases.get(kind, kind), found.kept
+        assert first.case == cases.get(kind, kind), found.listed
         assert first.offset <= seen.batch.offset
 
 
@@ -161,7 +161,7 @@ def test_an_order_that_is_swapped(attempts, window, data):
         log.log[place] = BatchHeader(moved, seen.is_visible), digest
         base = last + 1
     found = log.verified(window)
-    assert {(each.case, each.witness) for each in found.kept[FindingKind.WRONG]} == {
+    assert {(each.case, each.witness) for each in found.listed[FindingKind.WRONG]} == {
         ("order", whose)
     }
 
@@ -178,11 +178,11 @@ def test_what_is_removed_is_out_of_reach_and_never_fine(attempts, data):
         records = sum(receipt.records for receipt in gone)
         assert (
             f": {records:,} records of {len(gone):,} attempts"
-            in found.kept[FindingKind.GONE][0].message
+            in found.listed[FindingKind.GONE][0].message
         )
     kept = log.verified(keeping=FOREVER, start=start)
     assert kept.counts == ({FindingKind.WRONG: len(gone)} if gone else {})
-    assert {each.case for each in kept.kept[FindingKind.WRONG]} <= {"truncated"}
+    assert {each.case for each in kept.listed[FindingKind.WRONG]} <= {"truncated"}
     place = data.draw(st.sampled_from(log.data()))
     del log.log[place]
     compacted = log.verified(keeping=Retention(is_compacted=True))
@@ -209,7 +209,7 @@ def test_others_before_between_and_behind():
     assert not log.verified().counts
     log.add(batch(log.end, plain, -1, 1))
     found = log.verified()
-    assert [each.offset for each in found.kept[FindingKind.FOREIGN]] == [log.end - 1]
+    assert [each.offset for each in found.listed[FindingKind.FOREIGN]] == [log.end - 1]
     assert not found.counts[FindingKind.WRONG]
 
 
@@ -222,7 +222,7 @@ def test_records_under_a_transactions_name_that_nobody_acknowledged():
     for seen, digest in later.log[3:]:
         offset = seen.batch.offset - 3 + shift
         log.add(BatchHeader(seen.batch._replace(offset=offset, last_offset=offset), True), digest)
-    (first,) = log.verified().kept[FindingKind.WRONG][:1]
+    (first,) = log.verified().listed[FindingKind.WRONG][:1]
     assert (first.case, first.offset) == ("duplicate", 3)
 
 
@@ -235,7 +235,7 @@ def test_a_log_that_ends_early_and_one_that_is_held_up():
         for pair in log.log[:3]:
             target.see(*pair)
         target.settle(bounds, FOREVER)
-        (first,) = findings.kept[FindingKind.WRONG]
+        (first,) = findings.listed[FindingKind.WRONG]
         assert (first.case, first.offset, first.witness.batch_id) == (case, 5, 1)
 
 
@@ -332,14 +332,14 @@ def test_every_offset_of_the_source_is_accounted_for():
     assert counted(made) == (3, 2, 2, 0)
     made, findings = source(*log[:2], *log[3:])
     assert counted(made) == (6, 2, 0, 2)
-    assert [(f.case, f.offset) for f in findings.kept[FindingKind.WRONG]] == [("source_hole", 5)]
+    assert [(f.case, f.offset) for f in findings.listed[FindingKind.WRONG]] == [("source_hole", 5)]
     made, findings = source(*log[:2], *log[3:], keeping=Retention(is_compacted=True))
     assert dict(findings.counts) == {FindingKind.GONE: 1}
     made, findings = source(*log[1:], bounds=LogBounds(4, 10, 10))
     assert counted(made) == (2, 2, 2, 4)
-    assert findings.kept[FindingKind.GONE][0].case == "source_retention"
+    assert findings.listed[FindingKind.GONE][0].case == "source_retention"
     made, findings = source(*log, end=12)
-    assert [(f.case, f.offset) for f in findings.kept[FindingKind.WRONG]] == [
+    assert [(f.case, f.offset) for f in findings.listed[FindingKind.WRONG]] == [
         ("source_truncated", 10)
     ]
 
@@ -349,5 +349,5 @@ def test_findings_are_bounded_and_the_smallest_stay():
     for number in range(3 * KEPT_MAX, 0, -1):
         findings.add(Finding("lost", "", OUT, number, told(number)))
     assert findings.counts[FindingKind.WRONG] == 3 * KEPT_MAX
-    kept = findings.kept[FindingKind.WRONG]
+    kept = findings.listed[FindingKind.WRONG]
     assert [kept[0].offset, kept[-1].offset, len(kept)] == [1, KEPT_MAX, KEPT_MAX]

@@ -77,9 +77,9 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
             if advances:
                 run.writer.advance()
         receipts = run.writer.finish()
-    event(f"unanswered: {run.wire.unanswered_most}")
+    event(f"unanswered: {run.client.unanswered_most}")
     run.check_receipts(receipts)
-    run.wire.deliver_late()
+    run.client.deliver_late()
     run.check_receipts(receipts)
 
 
@@ -102,11 +102,11 @@ def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eage
         receipts = run.writer.finish()
     except EosError as error:
         event(type(error).__name__)
-        assert fatal in run.wire.happened
-    run.wire.deliver_late()
+        assert fatal in run.client.happened
+    run.client.deliver_late()
     run.check_log()
     if receipts is not None:  # nothing was answered so, or 45 came behind a failure
-        assert fatal.code == 45 or fatal.code not in run.wire.codes
+        assert fatal.code == 45 or fatal.code not in run.client.codes
         run.check_receipts(receipts)
 
 
@@ -130,7 +130,7 @@ def test_the_first_record_batch_of_a_partition_goes_alone():
     for _ in range(3):
         run.add(0)
     run.check_receipts(run.writer.finish())
-    sequences = [parse(asked.record_batches[A0]).sequence for asked in run.wire.sent]
+    sequences = [parse(asked.record_batches[A0]).sequence for asked in run.client.sent]
     assert sequences == [0, 0, 1, 2]
 
 
@@ -140,8 +140,8 @@ def test_45_behind_a_failed_one_is_sent_again_in_order():
     for _ in range(5):
         run.add(0)
     run.check_receipts(run.writer.finish())
-    assert run.wire.unanswered_most == 5
-    assert len(run.wire.sent) == 10
+    assert run.client.unanswered_most == 5
+    assert len(run.client.sent) == 10
 
 
 def test_45_again_although_the_one_before_was_acknowledged_raises():
@@ -160,14 +160,14 @@ def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_ackno
     for _ in range(12):
         run.add(0)
     run.writer.advance()
-    run.wire.sent[0].wait(run.writer._deadline)
-    for asked in run.wire.sent[1:5]:
+    run.client.sent[0].wait(run.writer._deadline)
+    for asked in run.client.sent[1:5]:
         asked.wait(run.writer._deadline)
     run.writer.advance()
-    newest = max(parse(asked.record_batches[A0]).sequence for asked in run.wire.sent)
+    newest = max(parse(asked.record_batches[A0]).sequence for asked in run.client.sent)
     assert newest == 5
     run.check_receipts(run.writer.finish())
-    assert len(run.wire.sent) == 12 + 1  # only the first of them twice
+    assert len(run.client.sent) == 12 + 1  # only the first of them twice
 
 
 def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all():
@@ -176,20 +176,20 @@ def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all()
     for _ in range(3):
         run.add(0)
     run.writer.advance()
-    run.wire.serve(0)  # the first is refused, two are on their way to the old leader
+    run.client.serve(0)  # the first is refused, two are on their way to the old leader
     run.writer.advance()
-    assert {asked.leader for asked in run.wire.sent} == {0}
+    assert {asked.leader for asked in run.client.sent} == {0}
     run.check_receipts(run.writer.finish())
-    assert [asked.leader for asked in run.wire.sent] == [0, 0, 0, 1, 1, 1]
+    assert [asked.leader for asked in run.client.sent] == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_leader_that_is_gone_is_looked_up_before_the_next_try():
     run = WriterRun(Break())
     run.add(0)
     run.writer.advance()
-    run.wire.leaders_now[A0] = 1
+    run.client.leaders_now[A0] = 1
     run.check_receipts(run.writer.finish())
-    assert [asked.leader for asked in run.wire.sent] == [0, 1]
+    assert [asked.leader for asked in run.client.sent] == [0, 1]
 
 
 def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
@@ -204,16 +204,16 @@ def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
 
 def test_a_busy_neighbour_does_not_keep_a_lane_from_looking_its_leader_up():
     run = WriterRun(Refuse(6, partitions=1))  # a-0 and a-2 have the same leader; a-0 moves
-    run.wire.leaders_now[A0] = 0
+    run.client.leaders_now[A0] = 0
     run.add(0)
     run.writer.advance()
-    run.wire.leaders_now[A0] = 1
-    run.wire.serve(0)
+    run.client.leaders_now[A0] = 1
+    run.client.serve(0)
     for _ in range(3):
         run.add(2)
         run.writer.advance()
     run.check_receipts(run.writer.finish())
-    assert [one.leader for one in run.wire.sent if A0 in one.record_batches] == [0, 1]
+    assert [one.leader for one in run.client.sent if A0 in one.record_batches] == [0, 1]
 
 
 def test_partitions_that_failed_together_are_sent_again_together():
@@ -221,7 +221,7 @@ def test_partitions_that_failed_together_are_sent_again_together():
     run.add(0)
     run.add(2)
     run.check_receipts(run.writer.finish())
-    assert [len(asked.record_batches) for asked in run.wire.sent] == [2, 2]
+    assert [len(asked.record_batches) for asked in run.client.sent] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -257,12 +257,12 @@ def test_nothing_leaves_after_the_deadline():
     run = WriterRun(Break())
     run.add(0)
     run.writer.advance()
-    run.wire.serve(0)
+    run.client.serve(0)
     run.writer._deadline.pauses.extend([1] * 500)
     run.writer.advance()
     with pytest.raises(UnavailableError, match="the connection broke"):
         run.writer.finish()
-    assert len(run.wire.sent) == 1
+    assert len(run.client.sent) == 1
 
 
 def test_what_was_mended_is_not_named_at_the_deadline():
@@ -306,7 +306,7 @@ def test_the_pause_grows_although_a_neighbour_is_acknowledged():
     for _ in range(6):  # each request holds both
         run.add(2)
         run.writer.advance()
-        run.wire.serve(0)
+        run.client.serve(0)
     run.check_receipts(run.writer.finish())
     assert len(made) == 1
 
@@ -315,7 +315,7 @@ def test_acknowledged_in_the_last_moment_is_acknowledged():
     run = WriterRun()
     run.add(0)
     run.writer.advance()
-    run.wire.serve(0)
+    run.client.serve(0)
     run.writer._deadline.pauses.extend([1] * 500)
     run.check_receipts(run.writer.finish())
 
@@ -326,12 +326,12 @@ def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before
     run.check_receipts(run.writer.finish())
     again = WriterRun()
     again.broker, again.identity = run.broker, run.identity
-    again.wire.broker, again.writer._identity = run.broker, run.identity
+    again.client.broker, again.writer._identity = run.broker, run.identity
     again.add(1, records=2)
     with raises("epoch_already_used") as caught:
         again.writer.finish()
     assert "a-1" in caught.value.message
-    assert again.wire.sent == []
+    assert again.client.sent == []
 
 
 def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_are_no_obstacle():
@@ -344,7 +344,7 @@ def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_ar
         "id", run.identity, commit=False, profile=TransactionProfile.TV2
     )
     again = WriterRun()
-    again.broker = again.wire.broker = run.broker
+    again.broker = again.client.broker = run.broker
     again.identity = again.writer._identity = ended.identity
     again.add(1)
     again.writer.finish()
@@ -373,4 +373,4 @@ def test_nothing_to_write_is_no_receipt_and_no_request():
     run = WriterRun()
     run.writer.advance()
     assert run.writer.finish() == {}
-    assert run.wire.sent == []
+    assert run.client.sent == []

@@ -34,7 +34,7 @@ def within() -> Callable[[int], Deadline]:
 
 
 @pytest.fixture
-def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., KafkaClient]]:
+def clients(broker: EmbeddedKafka) -> Iterator[Callable[..., KafkaClient]]:
     """Makes a Wire, with a connection of its own, that the test need not close."""
     made: list[KafkaClient] = []
 
@@ -45,13 +45,13 @@ def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., KafkaClient]]:
         return made[-1]
 
     yield make
-    for wire in made:
-        wire.close()
+    for client in made:
+        client.close()
 
 
 @pytest.fixture
-def wire(wires: Callable[..., KafkaClient]) -> KafkaClient:
-    return wires()
+def client(clients: Callable[..., KafkaClient]) -> KafkaClient:
+    return clients()
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(wire: KafkaClient, name: str) -> str:
+def topic(client: KafkaClient, name: str) -> str:
     """Three partitions."""
     deadline = Deadline.after_ms(120_000)
-    wire.create_topic(name, 3, 1, {}, deadline)
+    client.create_topic(name, 3, 1, {}, deadline)
     every = [TopicPartition(name, number) for number in range(3)]
-    wire.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
+    client.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
     return name
 
 

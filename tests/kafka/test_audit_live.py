@@ -17,7 +17,7 @@ from support.recovery import Pipeline
 from support.verbs import audit
 from support.waiting import wait_until
 
-from eos.audit.reader import look
+from eos.audit.reader import read_transactions
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
 from eos.cli.audit import maintain
@@ -27,20 +27,20 @@ from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 
 
-def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
+def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, client, tmp_path):
     scene = scenes.new(60)
     job = scene.job
     with Copy(job) as copy:
         copy.start()
         copy.drain()
     kept = TransactionsTable(tmp_path / "t")
-    catch_up(projection(scene, wire, tmp_path / "t"))
-    wait_ended(wire, job.name)
-    found = look(kept, job.name, job.ledger)
+    catch_up(projection(scene, client, tmp_path / "t"))
+    wait_ended(client, job.name)
+    found = read_transactions(kept, job.name, job.ledger)
     assert [each.batch_id for each in found if each.is_attempt] == [0, 1, 2]
 
     def seen():
-        return live(ClusterView(wire, job.name, job.name, job.ledger), found)
+        return live(ClusterView(client, job.name, job.name, job.ledger), found)
 
     before = seen()
     assert before.phase == "CompleteCommit"
@@ -65,8 +65,8 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     with Copy(job) as copy:  # newer than the table is no finding
         copy.start()
         assert not seen().findings
-        catch_up(projection(scene, wire, tmp_path / "t"))
-        found = look(kept, job.name, job.ledger)
+        catch_up(projection(scene, client, tmp_path / "t"))
+        found = read_transactions(kept, job.name, job.ledger)
     admin = AdminClient({"bootstrap.servers": job.bootstrap, "log_level": 2})
     moved = ConsumerGroupTopicPartitions(job.name, [Position(job.source, 0, 7)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
@@ -120,7 +120,7 @@ def test_the_verb(pipeline: Pipeline):
     with raises("since_invalid", UsageError):
         said(*words, "--since", "yesterday")
 
-    last = look(TransactionsTable(location), names.pipeline, names.ledger)[-1]
+    last = read_transactions(TransactionsTable(location), names.pipeline, names.ledger)[-1]
     app = f"{names.pipeline}/{last.ledger_id}"
     made.table.known(app)
     rows = made.table.query("SELECT * FROM transactions WHERE batch_id = 1 AND kind = 'attempt'")

@@ -51,20 +51,20 @@ def caught_up(made):
     return wait_until(settled)
 
 
-def test_the_table_has_each_record_of_the_ledger_once(scenes, wire, location):
+def test_the_table_has_each_record_of_the_ledger_once(scenes, client, location):
     scene = ran(scenes)
-    first = caught_up(projection(scene, wire, location))
+    first = caught_up(projection(scene, client, location))
     assert first.rows == len(audit.table_rows(location, scene.job.name)) > 4
     assert not check_table(scene, location)
-    again = caught_up(projection(scene, wire, location))
+    again = caught_up(projection(scene, client, location))
     assert (again.until, again.rows, again.lost) == (first.until, 0, range(0))
 
 
 def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_the_ledger(
-    scenes, wire, location
+    scenes, client, location
 ):
     scene = ran(scenes)
-    slow, quick = (projection(scene, wire, location) for _ in range(2))
+    slow, quick = (projection(scene, client, location) for _ in range(2))
     caught_up(slow)
     known = slow.table.known
 
@@ -85,7 +85,7 @@ def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_t
 
 
 def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
-    scenes, wire, location
+    scenes, client, location
 ):
     scene = scenes.new(40)
 
@@ -107,7 +107,7 @@ def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
         copy.start()
         copy.drain()
         copy.stop()
-    caught_up(projection(scene, wire, location))
+    caught_up(projection(scene, client, location))
     redone, killed = check_table(scene, location)
     assert (redone["kind"], redone["reason"]) == ("attempt", "a task was lost")
     assert (redone["batch_id"], redone["attempt"], redone["records_in"]) == (0, 1, 20)
@@ -120,7 +120,7 @@ def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
         assert (row["producer_id"], row["epoch"], "CompleteCommit") not in identities
 
 
-def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes, wire, location):
+def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes, client, location):
     scene = scenes.new(20)
 
     def fails() -> None:
@@ -128,26 +128,26 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
 
     with Copy(scene.job, At("all_acked:before", fails, until=3)) as copy:
         copy.start()
-        follower = Follower(projection(scene, wire, location), copy.told, 10, every_s=0.01)
+        follower = Follower(projection(scene, client, location), copy.told, 10, every_s=0.01)
         follower.start()
         with pytest.raises(AttemptFailedError):
             copy.drain()
-        failed, last = copy.batches.failed.listed, copy.batches.ledger.look(soon())
+        failed, last = copy.batches.failed.listed, copy.batches.ledger.peek(soon())
         follower.close(failed, last)
-        Follower(projection(scene, wire, location), copy.told, 10).close(failed, last)
+        Follower(projection(scene, client, location), copy.told, 10).close(failed, last)
     aborted = check_table(scene, location)
     assert [row["attempt"] for row in aborted] == [1, 2, 3]
     assert {row["reason"] for row in aborted} == {"no room"}
 
     later = {"producer_id": 5, "epoch": 6, "reason": "of another process, which ended at the same"}
-    Follower(projection(scene, wire, location), copy.told, 10).close([*failed, later], last)
+    Follower(projection(scene, client, location), copy.told, 10).close([*failed, later], last)
     assert len(check_table(scene, location)) == 4
-    Follower(projection(scene, wire, location), copy.told, 10).close(failed, None)
+    Follower(projection(scene, client, location), copy.told, 10).close(failed, None)
     assert "3 aborted attempts" in copy.told.of(events.Warned)[-1].message
 
 
 def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
-    scenes, wire, location
+    scenes, client, location
 ):
     scene = scenes.new(60)
 
@@ -162,7 +162,7 @@ def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
     assert not audit.table_rows(location, scene.job.name)
     with Copy(scene.job) as copy:
         copy.start()
-        follower = Follower(projection(scene, wire, location), copy.told, 99, every_s=0.01)
+        follower = Follower(projection(scene, client, location), copy.told, 99, every_s=0.01)
         follower.start()
         while copy.step():
             follower.committed()
@@ -173,7 +173,7 @@ def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
     assert sorted({row["batch_id"] for row in found if row["kind"] == "attempt"}) == [0, 1, 2]
 
 
-def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
+def test_an_attempt_that_was_fenced_has_its_row(scenes, client, location):
     scene = scenes.new(40)
     with Copy(scene.job) as other:
 
@@ -186,29 +186,29 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
                 copy.step()
             (failed,) = copy.batches.failed.listed
             fenced = (failed["producer_id"], failed["epoch"])
-            last = copy.batches.ledger.look(soon())
-            follower = Follower(projection(scene, wire, location), copy.told, 10)
+            last = copy.batches.ledger.peek(soon())
+            follower = Follower(projection(scene, client, location), copy.told, 10)
             follower.close(copy.batches.failed.listed, last)
         other.drain()
         other.stop()
-    caught_up(projection(scene, wire, location))
+    caught_up(projection(scene, client, location))
     (aborted,) = check_table(scene, location)  # told by the next owner's start, and not once more
     assert aborted["error"] == "fenced"
     assert (aborted["producer_id"], aborted["epoch"]) == fenced
 
 
 @pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])
-def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, point):
+def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, client, location, point):
     scene = ran(scenes, 20)
     process = audit.spawn_projection(scene, location, point)
     assert process.wait(300) == -signal.SIGKILL
     process.stdout.close()
-    caught_up(projection(scene, wire, location))
+    caught_up(projection(scene, client, location))
     assert not check_table(scene, location)
 
 
 @pytest.mark.long
-def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
+def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, client, location):
     """Killed while it appends, whatever it is at; and two of them at the same time."""
     scene = ran(scenes, 160)
     for count in (1, 2, 4):
@@ -219,7 +219,7 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
             os.kill(process.pid, signal.SIGKILL)
             process.wait(300)
             process.stdout.close()
-    both = [projection(scene, wire, location) for _ in range(2)]
+    both = [projection(scene, client, location) for _ in range(2)]
     threads = [threading.Thread(target=caught_up, args=(each,)) for each in both]
     for thread in threads:
         thread.start()
@@ -228,15 +228,15 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
     assert not check_table(scene, location)
 
 
-def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, wire, location):
+def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, client, location):
     scene = ran(scenes)
-    slow, quick = projection(scene, wire, location), projection(scene, wire, location)
+    slow, quick = projection(scene, client, location), projection(scene, client, location)
 
     def overtakes(point: str) -> None:
         if point == "audit_append:before":
             slow.reached = lambda _point: None
             ledger = scene.job.ledger
-            ledger_id = wire.topics([ledger], soon())[ledger].topic_id
+            ledger_id = client.topics([ledger], soon())[ledger].topic_id
             app = f"{scene.job.name}/{ledger_id}"
             first = quick.records(0, 1, soon())
             assert quick.table.known(app) == -1
@@ -248,23 +248,23 @@ def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, wire, lo
     assert not check_table(scene, location)
 
 
-def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, wire, location):
+def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, client, location):
     scene = ran(scenes)
-    made = projection(scene, wire, location)
+    made = projection(scene, client, location)
     caught_up(made)
     shutil.rmtree(location)
     assert caught_up(made).lost == range(0)
     assert not check_table(scene, location)
     shutil.rmtree(location)
     third = scene.ledger_with_offsets()[2][0]
-    wire.delete_records({TopicPartition(scene.job.ledger, 0): third}, soon())
+    client.delete_records({TopicPartition(scene.job.ledger, 0): third}, soon())
     assert caught_up(made).lost == range(third)
     assert not check_table(scene, location), "as far as the ledger reaches"
 
 
-def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, wire, location):
+def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, client, location):
     scene = ran(scenes, 20)
-    made = projection(scene, wire, location)
+    made = projection(scene, client, location)
     caught_up(made)
     found = audit.table_rows(location, scene.job.name)
     app = f"{scene.job.name}/{found[0]['ledger_id']}"
@@ -274,14 +274,14 @@ def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, wi
         made.catch_up(soon())
 
 
-def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, wire, location):
+def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, client, location):
     """The table is away: its folder is a file. Then it is back, and has all."""
     scene = scenes.new(120)
     location.parent.mkdir(parents=True)
     location.write_text("")
     with Copy(scene.job) as copy:
         copy.start()
-        follower = Follower(projection(scene, wire, location), copy.told, 3, every_s=0.01)
+        follower = Follower(projection(scene, client, location), copy.told, 3, every_s=0.01)
         follower.start()
         for _ in range(3):
             follower.require()

@@ -35,12 +35,12 @@ def partitions(topic: str, broker) -> list[TopicPartition]:
 
 
 @pytest.fixture
-def at(wire, partitions, name, within) -> Callable[..., list[int]]:
+def at(client, partitions, name, within) -> Callable[..., list[int]]:
     """The offsets that a start means, in the order of the partitions."""
 
     def ask(start, of=partitions) -> list[int]:
         found = resolve(
-            start, of, pipeline="copy", group=f"eos.{name}", wire=wire, deadline=within()
+            start, of, pipeline="copy", group=f"eos.{name}", client=client, deadline=within()
         )
         assert found.keys() == set(of)
         return [found[tp] for tp in sorted(of)]
@@ -80,10 +80,10 @@ def test_a_time_is_the_first_record_that_late_and_the_end_where_there_is_none(at
 
 
 def test_a_record_that_comes_between_the_questions_is_not_skipped(
-    at, wire, partitions, broker, monkeypatch
+    at, client, partitions, broker, monkeypatch
 ):
     """The end that stands in for a time without a record must not lie behind that record."""
-    ask, late = wire.list_offsets, FIRST_MS + 10_000
+    ask, late = client.list_offsets, FIRST_MS + 10_000
 
     def asked(tps, when, **how):
         found = ask(tps, when, **how)
@@ -92,7 +92,7 @@ def test_a_record_that_comes_between_the_questions_is_not_skipped(
         assert producer.flush(300) == 0
         return found
 
-    monkeypatch.setattr(wire, "list_offsets", asked)
+    monkeypatch.setattr(client, "list_offsets", asked)
     assert at(since(late))[1] == 0
 
 
@@ -119,10 +119,10 @@ def test_a_partition_that_the_group_never_committed_stops(at, commit, name, topi
 
 
 def test_records_that_the_group_has_not_read_and_that_are_gone_stop(
-    at, commit, name, topic, wire, within
+    at, commit, name, topic, client, within
 ):
     commit(f"theirs-{name}", {0: 1, 1: 0, 2: 7})
-    wire.delete_records({TopicPartition(topic, 0): 3}, within())
+    client.delete_records({TopicPartition(topic, 0): 3}, within())
     with raises("start_gone", PromiseBrokenError) as caught:
         at(StartAt(group=f"theirs-{name}"))
     assert f"offset 1 of {topic}-0, which begins at 3: 2 offsets" in caught.value.message
@@ -156,22 +156,26 @@ def test_offsets_that_are_named_are_taken_if_every_partition_is(at, topic):
 
 
 def test_an_offset_behind_an_open_transaction_is_waited_for(
-    at, wire, name, topic, settled, make_batch, within
+    at, client, name, topic, settled, make_batch, within
 ):
-    identity = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within())).identity
+    identity = settled(
+        lambda: client.init_producer_id(name, 60_000, NO_IDENTITY, within())
+    ).identity
     batch = {TopicPartition(topic, 0): make_batch(identity, 0, b"open")}
-    assert settled(lambda: wire.produce(name, batch, within()))[TopicPartition(topic, 0)].error == 0
+    assert (
+        settled(lambda: client.produce(name, batch, within()))[TopicPartition(topic, 0)].error == 0
+    )
     start = StartAt(offsets={topic: {0: 5, 1: 0, 2: 0}})
     with raises("start_transaction_open", UnavailableError) as caught:
         at(start)
     assert "can be read up to 4: a transaction is open" in caught.value.message
     assert at("latest") == [4, 0, 7]
-    assert settled(lambda: wire.end_txn(name, identity, True, within())).error == 0
+    assert settled(lambda: client.end_txn(name, identity, True, within())).error == 0
     deadline, backoff = within(), Backoff()
     while (
-        wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=deadline)[
-            TopicPartition(topic, 0)
-        ]
+        client.list_offsets(
+            [TopicPartition(topic, 0)], "latest", committed=True, deadline=deadline
+        )[TopicPartition(topic, 0)]
         < 6
     ):  # its record and its marker
         backoff.sleep(deadline)
@@ -180,7 +184,7 @@ def test_an_offset_behind_an_open_transaction_is_waited_for(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_whose_members_consume_is_refused(
-    at, commit, name, topic, broker, wire, within, protocol
+    at, commit, name, topic, broker, client, within, protocol
 ):
     theirs = f"{protocol}-{name}"
     with consuming(broker.bootstrap, theirs, topic, **{"group.protocol": protocol}):
@@ -188,12 +192,12 @@ def test_a_group_whose_members_consume_is_refused(
             at(StartAt(group=theirs))
         assert (caught.value.fields["group"], caught.value.fields["state"]) == (theirs, "Stable")
     deadline, backoff = within(), Backoff()
-    while wire.group_state(theirs, deadline) != "Empty":
+    while client.group_state(theirs, deadline) != "Empty":
         assert not deadline.has_passed
         backoff.sleep(deadline)
     commit(theirs, {0: 1, 1: 0, 2: 2})
     assert at(StartAt(group=theirs)) == [1, 0, 2]
-    assert wire.group_state(f"{theirs}-none", deadline) == ""
+    assert client.group_state(f"{theirs}-none", deadline) == ""
 
 
 def test_the_pipelines_own_group_is_told_from_another():

@@ -184,15 +184,15 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
 
 def check_replicas(bootstrap: str) -> None:
     """Of the topics that Kafka makes by itself, and of one that says nothing about it."""
-    wire = KafkaClient(KafkaSettings(tuple(bootstrap.split(","))), TransactionProfile.TV2)
+    client = KafkaClient(KafkaSettings(tuple(bootstrap.split(","))), TransactionProfile.TV2)
     topics = ["__transaction_state", "__consumer_offsets", "said-nothing"]
-    with closing(wire):
+    with closing(client):
         deadline = Deadline.after_ms(300_000)
         create_topics(bootstrap, 2, "said-nothing", replication=-1)
-        coordinator = Coordinator(wire, "id", "group", 60_000)
+        coordinator = Coordinator(client, "id", "group", 60_000)
         coordinator.fence(deadline)
-        assert wire.committed_offsets("group", deadline) == {}
-        in_sync = {wire.topic_config(name, "min.insync.replicas", deadline) for name in topics}
+        assert client.committed_offsets("group", deadline) == {}
+        in_sync = {client.topic_config(name, "min.insync.replicas", deadline) for name in topics}
     assert in_sync == {"2"}
     known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=180).topics
     for name in topics:

@@ -26,21 +26,23 @@ def own_broker(tmp_path_factory):
 
 
 def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
-    own_broker, wires, name, settled, within, make_batch
+    own_broker, clients, name, settled, within, make_batch
 ):
-    wire, tp = wires(bootstrap=own_broker.bootstrap), TopicPartition(name, 0)
-    wire.create_topic(name, 1, 1, {}, within())
-    identity = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within())).identity
+    client, tp = clients(bootstrap=own_broker.bootstrap), TopicPartition(name, 0)
+    client.create_topic(name, 1, 1, {}, within())
+    identity = settled(
+        lambda: client.init_producer_id(name, 60_000, NO_IDENTITY, within())
+    ).identity
     first = {tp: make_batch(identity, 0, b"a")}
-    assert settled(lambda: wire.produce(name, first, within()))[tp].error == 0
+    assert settled(lambda: client.produce(name, first, within()))[tp].error == 0
     second = {tp: make_batch(identity, 1, b"b")}
-    leader = wire.leaders([tp], within())[tp]
+    leader = client.leaders([tp], within())[tp]
     pid = own_broker.nodes[0].pids()["broker_pid"]
     pause(pid)  # it takes the bytes and doesn't answer
-    in_doubt = wire.send_produce(leader, name, second, 60_000)
-    behind = wire.send_produce(leader, name, second, 60_000, after=in_doubt)
+    in_doubt = client.send_produce(leader, name, second, 60_000)
+    behind = client.send_produce(leader, name, second, 60_000, after=in_doubt)
     with pytest.raises(NoAnswerError) as still_waiting:
-        wire.send_produce(leader, name, second, 60_000).wait(within(100))
+        client.send_produce(leader, name, second, 60_000).wait(within(100))
     assert still_waiting.value.fields["sent"] is True
     assert not in_doubt.done
     own_broker.kill(1)
@@ -51,26 +53,26 @@ def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
         behind.wait(within())
     # Nobody listens now: what is tried meanwhile certainly never leaves.
     with pytest.raises(NoAnswerError) as unsent:
-        wire.send_produce(leader, name, second, 2000).wait(within())
+        client.send_produce(leader, name, second, 2000).wait(within())
     assert unsent.value.fields["sent"] is False
     with pytest.raises(NoAnswerError) as unsent:
-        wire.end_txn(name, identity, True, within(500))
+        client.end_txn(name, identity, True, within(500))
     assert unsent.value.fields["sent"] is False
 
     with pytest.raises(NoAnswerError) as unsent:
-        wire.produce(name, second, within(500))
+        client.produce(name, second, within(500))
     assert unsent.value.fields["sent"] is False
 
     own_broker.restart(1)
-    assert settled(lambda: wire.produce(name, second, within()))[tp].error == 0
+    assert settled(lambda: client.produce(name, second, within()))[tp].error == 0
     # On the new connection a request still minds that the one before it was lost with the old.
     with pytest.raises(NoAnswerError, match="an earlier request") as unsent:
-        wire.send_produce(leader, name, second, 20_000, after=in_doubt).wait(within())
+        client.send_produce(leader, name, second, 20_000, after=in_doubt).wait(within())
     assert unsent.value.fields["sent"] is False
-    ended = settled(lambda: wire.end_txn(name, identity, True, within()))
+    ended = settled(lambda: client.end_txn(name, identity, True, within()))
     assert ended.identity == Identity(identity.producer_id, identity.epoch + 1)
-    end = wire.list_offsets([tp], "latest", committed=False, deadline=within())[tp]
-    read = wire.read_records(tp, 0, end, committed=True, deadline=within())
+    end = client.list_offsets([tp], "latest", committed=False, deadline=within())[tp]
+    read = client.read_records(tp, 0, end, committed=True, deadline=within())
     assert [record.value for record in read] == [b"a", b"b"]
 
 
@@ -80,10 +82,10 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within
 
     def kept() -> bool:
         before = held()
-        wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
-        wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
+        client = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
+        client.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
         assert held() > before
-        wire.close()
+        client.close()
         return held() == before
 
     gc.collect()  # clients of earlier tests, with what they held

@@ -11,7 +11,7 @@ from eos.kafka.client import KafkaClient
 
 
 def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(
-    wires: Callable[..., KafkaClient],
+    clients: Callable[..., KafkaClient],
     topic: str,
     name: str,
     settled: Callable[[Callable[[], Any]], Any],
@@ -22,10 +22,10 @@ def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(
 
     A process that is killed here must be one whose commit succeeds, and whose answer is lost.
     """
-    wire, other, tp = wires(), wires(), TopicPartition(topic, 0)
-    begun = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within()))
+    client, other, tp = clients(), clients(), TopicPartition(topic, 0)
+    begun = settled(lambda: client.init_producer_id(name, 60_000, NO_IDENTITY, within()))
     batch = {tp: make_batch(begun.identity, 0, b"a")}
-    settled(lambda: wire.produce(name, batch, within()))
+    settled(lambda: client.produce(name, batch, within()))
     answered: list[Any] = []
     seen: list[tuple[int, int]] = []
 
@@ -38,6 +38,6 @@ def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(
             backoff.sleep(deadline)
         seen.append((found[tp], len(answered)))
 
-    answered.append(wire.end_txn(name, begun.identity, True, within(), on_sent=look))
+    answered.append(client.end_txn(name, begun.identity, True, within(), on_sent=look))
     assert seen == [(2, 0)]
     assert answered[0].error == 0

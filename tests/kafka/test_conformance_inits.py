@@ -83,5 +83,5 @@ def an_init_of_a_replaced_owner_while_the_newer_ones_transaction_is_open(s: Scri
 
 
 @script.each
-def test_the_simulated_broker_answers_as_the_real_one(wires, readers_of, request, function, on):
-    compare(function, on, wires, readers_of(request.getfixturevalue(on.broker)))
+def test_the_simulated_broker_answers_as_the_real_one(clients, readers_of, request, function, on):
+    compare(function, on, clients, readers_of(request.getfixturevalue(on.broker)))

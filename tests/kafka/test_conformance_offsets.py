@@ -72,5 +72,5 @@ def tv2_allows_partitions_and_groups_to_be_added_first(s: Script):
 
 
 @script.each
-def test_the_simulated_broker_answers_as_the_real_one(wires, readers_of, request, function, on):
-    compare(function, on, wires, readers_of(request.getfixturevalue(on.broker)))
+def test_the_simulated_broker_answers_as_the_real_one(clients, readers_of, request, function, on):
+    compare(function, on, clients, readers_of(request.getfixturevalue(on.broker)))

@@ -87,14 +87,14 @@ def older(readers_of: Callable[[EmbeddedKafka], Readers], older_broker: Embedded
     ids=["TV2", "TV1-upgraded", "TV1-unfinished", "TV1-older"],
 )
 def test_a_timeout_ends_a_transaction_as_it_does_for_real(
-    wires: Callable[..., KafkaClient],
+    clients: Callable[..., KafkaClient],
     request: pytest.FixtureRequest,
     on: On,
     where: str,
     version: int,
 ) -> None:
     readers: Readers = request.getfixturevalue(where)
-    compare(a_timed_out_transaction, on, wires, readers)
-    looking, deadline = wires(None, readers.bootstrap), Deadline.after_ms(120_000)
+    compare(a_timed_out_transaction, on, clients, readers)
+    looking, deadline = clients(None, readers.bootstrap), Deadline.after_ms(120_000)
     assert looking.transaction_version(deadline) == version
     assert looking.agree_on_profile(deadline) is looking.profile is on.server

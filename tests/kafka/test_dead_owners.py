@@ -64,7 +64,7 @@ def test_it_does_nothing_to_the_newer_one(
     if not at:
         arrive()
     with Copy(copy, At(at, arrive)) as newer:
-        newer.wire = WatchedClient(newer.wire, At(at, arrive).reached)
+        newer.client = WatchedClient(newer.client, At(at, arrive).reached)
         assert run_to_end(newer) is None
     assert rule.is_released
     assert not newer.told.of(events.AttemptFailed), "it was disturbed"

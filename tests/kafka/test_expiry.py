@@ -49,7 +49,7 @@ def small(job: Callable[..., Job]) -> Job:
 
 @pytest.fixture
 def looking(small: Job) -> Iterator[KafkaClient]:
-    made = small.wire(".looks")
+    made = small.client(".looks")
     yield made
     made.close()
 
@@ -58,7 +58,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(WAIT_S_MAX * 1000)
 
 
-def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) -> None:
+def expire_offsets(client: KafkaClient, group: str, offsets: Mapping[int, int]) -> None:
     """The same offsets once more, to be kept for half a second, and waits until they are gone."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     partition = topic.OffsetCommitRequestPartition
@@ -78,12 +78,12 @@ def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) ->
             )
         ],
     )
-    response = wire._cluster.ask(
-        lambda: wire._cluster.coordinator(Kind.GROUP, group, soon()), lambda: request, soon()
+    response = client._cluster.send_repeatable(
+        lambda: client._cluster.coordinator(Kind.GROUP, group, soon()), lambda: request, soon()
     )
     assert {one.error_code for topic in response.topics for one in topic.partitions} == {0}
     named = [TopicPartition(NUMBERS_TOPIC, number) for number in offsets]
-    wait_until(lambda: not wire.committed_offsets(group, soon(), named))
+    wait_until(lambda: not client.committed_offsets(group, soon(), named))
 
 
 def test_an_expired_transactional_id_is_taken_anew(proxied, small, looking):

@@ -38,16 +38,16 @@ def soon() -> Deadline:
 
 
 @pytest.fixture
-def ledger(wire: KafkaClient, name: str) -> Ledger:
-    made = Ledger(wire, f"{name}.ledger", "orders", OWNER)
+def ledger(client: KafkaClient, name: str) -> Ledger:
+    made = Ledger(client, f"{name}.ledger", "orders", OWNER)
     made.ensure_topic(1, soon())
     return made
 
 
 @pytest.fixture
-def owner(wire: KafkaClient, name: str) -> Coordinator:
+def owner(client: KafkaClient, name: str) -> Coordinator:
     """Fenced: it may write to the ledger."""
-    made = Coordinator(wire, name, name, 60_000)
+    made = Coordinator(client, name, name, 60_000)
     made.fence(soon())
     return made
 
@@ -70,7 +70,7 @@ def attempt(ledger: Ledger, position: Position, number: int = 1) -> Callable[[Id
     )
 
 
-def test_what_was_committed_is_read_back(ledger, owner, wire):
+def test_what_was_committed_is_read_back(ledger, owner, client):
     assert ledger.read_last(soon()) is None
     commit(owner, ledger, lambda _: ledger.record("start", START))
     assert ledger.read_last(soon()).position == START
@@ -80,7 +80,7 @@ def test_what_was_committed_is_read_back(ledger, owner, wire):
     commit(owner, ledger, attempt(ledger, after, number=2))
     assert ledger.read_last(soon()).position == after
 
-    _, last = wire.read_records(ledger.partition, 0, 4, committed=True, deadline=soon())
+    _, last = client.read_records(ledger.partition, 0, 4, committed=True, deadline=soon())
     body = json.loads(last.value)
     assert last.key == b"orders"
     assert (body["kind"], body["owner"], body["attempt"]["number"]) == ("attempt", OWNER, 2)
@@ -92,9 +92,9 @@ def test_what_was_committed_is_read_back(ledger, owner, wire):
     assert body["attempt"]["receipts"] == [RECEIPT.as_json()]
 
 
-def test_the_topic_is_created_so_that_it_never_forgets_and_found_again(ledger, wire, name):
+def test_the_topic_is_created_so_that_it_never_forgets_and_found_again(ledger, client, name):
     for setting in ("retention.ms", "retention.bytes"):
-        assert wire.topic_config(f"{name}.ledger", setting, soon()) == "-1"
+        assert client.topic_config(f"{name}.ledger", setting, soon()) == "-1"
     ledger.ensure_topic(1, soon())
 
 
@@ -115,24 +115,26 @@ def compresses(broker: EmbeddedKafka) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("compresses")
-def test_a_brokers_default_compression_is_not_the_ledgers(wire, name):
-    ask, deadline = partial(wire.topic_config, name="compression.type"), soon()
-    wire.create_topic(f"{name}.other", 1, 1, {}, soon())
+def test_a_brokers_default_compression_is_not_the_ledgers(client, name):
+    ask, deadline = partial(client.topic_config, name="compression.type"), soon()
+    client.create_topic(f"{name}.other", 1, 1, {}, soon())
     while ask(f"{name}.other", deadline=soon()) != "snappy":  # the broker applies it a bit later
         assert not deadline.has_passed
-    Ledger(wire, f"{name}.ledger", "orders", OWNER).ensure_topic(1, soon())
+    Ledger(client, f"{name}.ledger", "orders", OWNER).ensure_topic(1, soon())
     assert ask(f"{name}.ledger", deadline=soon()) == "producer"
 
 
-def test_a_ledger_that_brokers_compress_by_snappy_is_read(owner, wire, name):
+def test_a_ledger_that_brokers_compress_by_snappy_is_read(owner, client, name):
     """Of an older release, on a cluster with that default."""
     topic = f"{name}.snappy"
     config = {**module.CONFIG, "compression.type": "snappy"}
-    assert wire.create_topic(topic, 1, 1, config, soon())
-    ledger = Ledger(wire, topic, "orders", OWNER)
+    assert client.create_topic(topic, 1, 1, config, soon())
+    ledger = Ledger(client, topic, "orders", OWNER)
     ledger.ensure_topic(1, soon())
     commit(owner, ledger, lambda _: ledger.record("start", START))
-    codecs = [each.codec for each in batches(wire.fetch(ledger.partition, 0, soon(), 1 << 20).blob)]
+    codecs = [
+        each.codec for each in batches(client.fetch(ledger.partition, 0, soon(), 1 << 20).blob)
+    ]
     assert codecs == [Codec.SNAPPY.value, Codec.NONE.value]  # the record, the marker
     assert ledger.read_last(soon()).position == START
 
@@ -145,7 +147,7 @@ def test_aborted_attempts_are_stepped_over(ledger, owner):
     assert ledger.read_last(soon()).position == START
 
 
-def test_it_looks_back_as_far_as_it_takes(ledger, owner, wire):
+def test_it_looks_back_as_far_as_it_takes(ledger, owner, client):
     commit(owner, ledger, lambda _: ledger.record("start", START))
     after = advanced(START, {}, "query", 0, {})
     commit(owner, ledger, attempt(ledger, after))
@@ -153,7 +155,7 @@ def test_it_looks_back_as_far_as_it_takes(ledger, owner, wire):
     for _ in range(160):  # a record and a marker each
         abort(owner, ledger, record)
     assert ledger.read_last(soon()).position == after  # and waits for the last marker
-    end = wire.list_offsets([ledger.partition], "latest", committed=True, deadline=soon())
+    end = client.list_offsets([ledger.partition], "latest", committed=True, deadline=soon())
     assert end[ledger.partition] == 2 * 162
 
 
@@ -164,11 +166,11 @@ def test_a_ledger_of_aborted_attempts_only_is_empty(ledger, owner):
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(
-    ledger, owner, wires, monkeypatch
+    ledger, owner, clients, monkeypatch
 ):
     commit(owner, ledger, lambda _: ledger.record("start", START))
     stranger = f"stranger-{uuid.uuid4().hex}"
-    other = Coordinator(wires(), stranger, stranger, 60_000)
+    other = Coordinator(clients(), stranger, stranger, 60_000)
     identity = other.fence(soon())
     assert identity == other.begin(soon())
     other.produce({ledger.partition: stamped(ledger.record("start", START), identity)}, soon())
@@ -192,16 +194,16 @@ def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(
         ("cleanup.policy", "compact,delete"),
     ],
 )
-def test_a_topic_that_would_forget_is_refused(wire, name, setting, value):
-    wire.create_topic(name, 1, 1, {"retention.ms": "-1", setting: value}, soon())
+def test_a_topic_that_would_forget_is_refused(client, name, setting, value):
+    client.create_topic(name, 1, 1, {"retention.ms": "-1", setting: value}, soon())
     with raises("ledger_forgets", PromiseBrokenError) as caught:
-        Ledger(wire, name, "orders", OWNER).ensure_topic(1, soon())
+        Ledger(client, name, "orders", OWNER).ensure_topic(1, soon())
     assert f"{setting}={value}" in caught.value.message
     assert f"set {setting}=" in caught.value.hint
 
 
-def test_a_record_of_something_else_is_refused(ledger, wire, name, make_batch):
-    owner = Coordinator(wire, name, name, 60_000)
+def test_a_record_of_something_else_is_refused(ledger, client, name, make_batch):
+    owner = Coordinator(client, name, name, 60_000)
     owner.fence(soon())
     for value in (b"", b"hello", b"[1]", b'{"format": 99}', b"\xff"):
         identity = owner.begin(soon())
@@ -211,15 +213,15 @@ def test_a_record_of_something_else_is_refused(ledger, wire, name, make_batch):
             ledger.read_last(soon())
 
 
-def test_the_ledger_of_another_pipeline_is_refused(ledger, owner, wire):
-    other = Ledger(wire, ledger.partition.topic, "customers", OWNER)
+def test_the_ledger_of_another_pipeline_is_refused(ledger, owner, client):
+    other = Ledger(client, ledger.partition.topic, "customers", OWNER)
     commit(owner, ledger, lambda _: ledger.record("start", START))
     with raises("ledger_unknown", PromiseBrokenError) as caught:
         other.read_last(soon())
     assert "the pipeline 'customers' (pipeline is 'orders')" in caught.value.message
 
 
-def test_trimmed_it_keeps_the_last_records_and_always_the_very_last(ledger, owner, wire):
+def test_trimmed_it_keeps_the_last_records_and_always_the_very_last(ledger, owner, client):
     commit(owner, ledger, lambda _: ledger.record("start", START))
     for number in range(20):
         after = advanced(START, {}, "query", number, {})
@@ -233,18 +235,18 @@ def test_trimmed_it_keeps_the_last_records_and_always_the_very_last(ledger, owne
     for _ in range(40):  # nothing but aborted attempts behind the last one that counts
         abort(owner, ledger, ledger.record("start", START))
     assert ledger.trim(5, soon())
-    first = wire.list_offsets([ledger.partition], "earliest", committed=False, deadline=soon())
+    first = client.list_offsets([ledger.partition], "earliest", committed=False, deadline=soon())
     assert first[ledger.partition] == kept[0].offset
-    assert ledger.look(soon()) == ledger.read_last(soon()) == kept[0]
+    assert ledger.peek(soon()) == ledger.read_last(soon()) == kept[0]
 
 
 def test_a_look_sees_what_is_committed_and_waits_for_nobody(ledger, owner):
-    assert ledger.look(soon()) is None
+    assert ledger.peek(soon()) is None
     commit(owner, ledger, lambda _: ledger.record("start", START))
     identity = owner.begin(soon())
     open_one = stamped(ledger.record("stop", START), identity)
     owner.produce({ledger.partition: open_one}, soon())
-    seen = ledger.look(soon())
+    seen = ledger.peek(soon())
     assert (seen.kind, seen.owner, seen.position) == ("start", OWNER, START)
     assert owner.commit(soon()) is Conclusion.COMMITTED
     last = ledger.read_last(soon())
@@ -262,7 +264,7 @@ def test_a_ledger_that_is_deleted_while_the_pipeline_runs_is_named_with_a_remedy
     def appended():
         ledger.append(owner.produce, record, identity, soon())
 
-    for ask in (appended, lambda: ledger.look(soon()), lambda: ledger.read_last(soon())):
+    for ask in (appended, lambda: ledger.peek(soon()), lambda: ledger.read_last(soon())):
         with raises("ledger_gone", PromiseBrokenError) as stop:
             ask()
         assert stop.value.fields["topic"] == ledger.partition.topic

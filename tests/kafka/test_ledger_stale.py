@@ -30,7 +30,7 @@ class Stale:
     """A wire whose reads come from a leader that stood still since it was made. `times`: how often
     the ledger's end is told as it was; `has_group`: it also coordinates the group."""
 
-    wire: KafkaClient
+    client: KafkaClient
     ledger: TopicPartition
     group: Mapping[TopicPartition, CommittedOffset]
     has_group: bool
@@ -40,13 +40,13 @@ class Stale:
         self.end = self._list_offsets([self.ledger], "latest", committed=True)[self.ledger]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.wire, name)
+        return getattr(self.client, name)
 
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], at: str, *, committed: bool
     ) -> Mapping[TopicPartition, int]:
         deadline = Deadline.after_ms(300_000)
-        return self.wire.list_offsets(partitions, at, committed=committed, deadline=deadline)
+        return self.client.list_offsets(partitions, at, committed=committed, deadline=deadline)
 
     def list_offsets(
         self,
@@ -56,14 +56,14 @@ class Stale:
         committed: bool,
         deadline: Deadline,
     ) -> Mapping[TopicPartition, int]:
-        found = self.wire.list_offsets(partitions, at, committed=committed, deadline=deadline)
+        found = self.client.list_offsets(partitions, at, committed=committed, deadline=deadline)
         if at == "latest" and self.ledger in found and self.times:
             self.times -= 1
             return {self.ledger: self.end}
         return found
 
     def committed_offsets(self, *asked: Any) -> Mapping[TopicPartition, CommittedOffset]:
-        return self.group if self.has_group else self.wire.committed_offsets(*asked)
+        return self.group if self.has_group else self.client.committed_offsets(*asked)
 
 
 def stood_still(scenes: Scenes, *, has_group: bool, times: int = 10_000) -> tuple[Scene, Stale]:
@@ -71,8 +71,8 @@ def stood_still(scenes: Scenes, *, has_group: bool, times: int = 10_000) -> tupl
     scene = scenes.new(RECORDS)
     with Copy(scene.job) as first:
         assert run_to_end(first) is None
-        group = first.wire.committed_offsets(scene.job.name, Deadline.after_ms(300_000))
-    stale = Stale(scene.job.wire(), TopicPartition(scene.job.ledger, 0), group, has_group, times)
+        group = first.client.committed_offsets(scene.job.name, Deadline.after_ms(300_000))
+    stale = Stale(scene.job.client(), TopicPartition(scene.job.ledger, 0), group, has_group, times)
     scene.feed(RECORDS)
     with Copy(scene.job) as second:
         assert run_to_end(second) is None
@@ -83,8 +83,8 @@ def stood_still(scenes: Scenes, *, has_group: bool, times: int = 10_000) -> tupl
 
 def start(scene: Scene, stale: Stale) -> EosError | None:
     with Copy(scene.job) as copy:
-        copy.wire.close()
-        copy.wire = stale
+        copy.client.close()
+        copy.client = stale
         return run_to_end(copy)
 
 
@@ -110,10 +110,10 @@ def test_an_end_below_what_was_acknowledged_is_asked_for_again(scenes: Scenes) -
     scene, stale = stood_still(scenes, has_group=False)
     with Copy(scene.job) as copy:
         copy.start()
-        stale.wire.close()
-        stale.wire, stale.times = copy.wire, 3
+        stale.client.close()
+        stale.client, stale.times = copy.client, 3
         ledger = copy.batches.ledger
-        ledger._wire = stale
+        ledger._client = stale
         last = ledger.read_last(Deadline.after_ms(300_000))
         assert last is not None
         assert last.kind == "start"
@@ -130,7 +130,7 @@ def test_a_ledger_that_lost_what_it_acknowledged_stops_the_pipeline(
     """As after an unclean leader election: the next write lands where another one had."""
     monkeypatch.setattr(ledger_module, "_SURE_AFTER_MS", 500)
     scene, stale = stood_still(scenes, has_group=False)
-    stale.wire.close()
+    stale.client.close()
     with Copy(scene.job) as copy:
         copy.start()
         assert copy.batches.ledger._end is not None

@@ -285,9 +285,9 @@ def test_one_whose_own_files_do_not_fit_fences_nobody(scenes, is_forced):
             require_local(planned, LocalFiles(), None, last, accepts=False)
 
         deadline = Deadline.after_ms(scene.job.start_timeout_ms)
-        with closing(scene.job.wire()) as wire:
-            wire.agree_on_profile(deadline)
-            asked = partial(acquire.acquire, planned, wire, CrashPlan(), deadline)
+        with closing(scene.job.client()) as client:
+            client.agree_on_profile(deadline)
+            asked = partial(acquire.acquire, planned, client, CrashPlan(), deadline)
             with pytest.raises(PromiseBrokenError) as caught:
                 asked(is_forced=is_forced, examine=examine)
         assert caught.value.code == "state_lost"

@@ -79,8 +79,8 @@ def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monk
     scene, second = pair(scenes)
     asked = KafkaClient.topics
 
-    def hidden(wire: KafkaClient, names: object, deadline: object) -> object:
-        found = asked(wire, names, deadline)
+    def hidden(client: KafkaClient, names: object, deadline: object) -> object:
+        found = asked(client, names, deadline)
         return {
             name: info._replace(error=29) if name == scene.job.ledger else info
             for name, info in found.items()

@@ -45,8 +45,8 @@ def test_whoever_dies_when_everything_comes_through_once(side_by_side, point):
 
 
 @pytest.fixture
-def tv1(wires: Callable[..., KafkaClient], older_broker: EmbeddedKafka) -> KafkaClient:
-    return wires(TransactionProfile.TV1, older_broker.bootstrap)
+def tv1(clients: Callable[..., KafkaClient], older_broker: EmbeddedKafka) -> KafkaClient:
+    return clients(TransactionProfile.TV1, older_broker.bootstrap)
 
 
 def test_a_refused_offset_commit_takes_pending_ones_with_it(

@@ -25,12 +25,12 @@ def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(module, "_TICK_S", 0.05)
     monkeypatch.setattr(module, "_QUIET_S", 0.2)
     monkeypatch.setattr(module, "_SILENT_S", 0.5)
-    told, wire = EventLog(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
-    watch = BrokerWatch(wire, told.emit)
+    told, client = EventLog(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
+    watch = BrokerWatch(client, told.emit)
     watch.start()
     yield told
     watch.stop()
-    wire.close()
+    client.close()
 
 
 @pytest.mark.parametrize("do", [Do.DROP_REQUEST, Do.CLOSE_BEFORE, Do.DROP_ANSWER])

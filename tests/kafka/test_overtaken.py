@@ -40,7 +40,7 @@ def start(scene: Scene, before: Callable[[str], None]) -> EosError | None:
             before(request)
 
     with Copy(scene.job) as copy:
-        copy.wire = WatchedClient(copy.wire, look)
+        copy.client = WatchedClient(copy.client, look)
         try:
             copy.start()
             is_starting = False

@@ -34,9 +34,9 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
     assert short.message == f"{target} needs 3 replicas, but there are 1 brokers"
     file.write_text(text.replace(", create: {partitions: 1}", ""))
     absent, stop = found(pipeline)
-    assert (absent.what, absent.message) == ("target", f"{target} does not exist")
+    assert (absent.subject, absent.message) == ("target", f"{target} does not exist")
     assert "create: {partitions: N}" in absent.remedy
-    assert stop.what == "start"
+    assert stop.subject == "start"
 
     kafka_io.create_topics(pipeline.bootstrap, 1, target)
     kafka_io.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
@@ -52,6 +52,6 @@ def test_what_would_stop_the_next_start_is_a_finding(pipeline: Pipeline) -> None
     assert not list(found(pipeline))
     pipeline.move_group({0: 5})
     (ahead,) = found(pipeline)
-    assert ahead.what == "start"
+    assert ahead.subject == "start"
     assert "the group's offsets differ from the ledger" in ahead.message
     assert f"eos recover {pipeline.name} --from-group" in ahead.remedy

@@ -86,9 +86,9 @@ class Producer:
         return verdict
 
 
-def test_the_leader_answers_as_the_machine_says(wire, name, within):
+def test_the_leader_answers_as_the_machine_says(client, name, within):
     """Many producers side by side: one request has a record batch of each."""
-    wire.create_topic(name, PARTITIONS, 1, {"retention.ms": "-1"}, within())  # of 2023
+    client.create_topic(name, PARTITIONS, 1, {"retention.ms": "-1"}, within())  # of 2023
     producers = [Producer(TopicPartition(name, n), n) for n in range(PARTITIONS)]
     found: Counter[Verdict] = Counter()
     for step in range(STEPS):
@@ -101,13 +101,13 @@ def test_the_leader_answers_as_the_machine_says(wire, name, within):
             )
             for each in producers
         }
-        answers = wire.produce(None, blobs, within())
+        answers = client.produce(None, blobs, within())
         deadline, backoff = within(), Backoff()
         while step == 0 and {answer.error for answer in answers.values()} & LOADING:
             assert not deadline.has_passed
             backoff.sleep(deadline)
             busy = [at for at, answer in answers.items() if answer.error in LOADING]
-            again = wire.produce(None, {at: blobs[at] for at in busy}, within())
+            again = client.produce(None, {at: blobs[at] for at in busy}, within())
             answers = {**answers, **again}
         for each in producers:
             answer = answers[each.at]
@@ -115,17 +115,17 @@ def test_the_leader_answers_as_the_machine_says(wire, name, within):
     assert set(found) == set(Verdict), "each verdict was met"
 
 
-def transaction(wire, name, at, within, settled, sends):
+def transaction(client, name, at, within, settled, sends):
     """(error) of each record batch of one transaction; TV1 may begin anywhere."""
     identity = settled(
-        lambda: wire.init_producer_id(name, 60_000, Identity(-1, -1), within())
+        lambda: client.init_producer_id(name, 60_000, Identity(-1, -1), within())
     ).identity
-    if wire.profile is TransactionProfile.TV1:
-        settled(lambda: wire.add_partitions(name, identity, frozenset({at}), within()))
+    if client.profile is TransactionProfile.TV1:
+        settled(lambda: client.add_partitions(name, identity, frozenset({at}), within()))
     state, told = None, []
     for first, count in sends:
         blob = record_batch(identity, first, [b"x"] * count)
-        answer = settled(lambda blob=blob: wire.produce(name, {at: blob}, within()))[at]
+        answer = settled(lambda blob=blob: client.produce(name, {at: blob}, within()))[at]
         event = SequenceEvent(identity.epoch, first, first + count - 1)
         verdict = decide(state, event)
         told.append((verdict, answer.error))
@@ -135,32 +135,32 @@ def transaction(wire, name, at, within, settled, sends):
 
 
 def test_an_unknown_producer_begins_anywhere_under_tv1_and_at_0_under_tv2(
-    wires, topic, name, within, settled
+    clients, topic, name, within, settled
 ):
     sends = [(5, 2), (7, 1)]
     found = {}
     for number, profile in enumerate(TransactionProfile):
-        at, wire = TopicPartition(topic, number), wires(profile)
-        _, _, told = transaction(wire, f"{name}.{number}", at, within, settled, sends)
+        at, client = TopicPartition(topic, number), clients(profile)
+        _, _, told = transaction(client, f"{name}.{number}", at, within, settled, sends)
         found[profile] = told
     unknown, appended = Verdict.UNKNOWN_PRODUCER, Verdict.APPENDED
     assert found[TransactionProfile.TV1] == [(unknown, 0), (appended, 0)]
     assert found[TransactionProfile.TV2] == [(unknown, 45), (unknown, 45)]
 
 
-def test_behind_a_marker_the_next_epoch_begins_at_0(wire, topic, name, within, settled):
+def test_behind_a_marker_the_next_epoch_begins_at_0(client, topic, name, within, settled):
     at = TopicPartition(topic, 0)
-    identity, state, told = transaction(wire, name, at, within, settled, [(0, 2), (2, 1)])
+    identity, state, told = transaction(client, name, at, within, settled, [(0, 2), (2, 1)])
     assert [error for _, error in told] == [0, 0]
-    following = settled(lambda: wire.end_txn(name, identity, True, within())).identity
+    following = settled(lambda: client.end_txn(name, identity, True, within())).identity
     deadline, backoff = within(), Backoff()
-    while wire.describe_producers([at], within())[at][0].transaction_start_offset >= 0:
+    while client.describe_producers([at], within())[at][0].transaction_start_offset >= 0:
         assert not deadline.has_passed
         backoff.sleep(deadline)
     state = marked(state, following.epoch)
     for epoch, first in [(identity.epoch, 3), (following.epoch, 3), (following.epoch, 0)]:
         blob = record_batch(Identity(identity.producer_id, epoch), first, [b"y"])
-        answer = settled(lambda blob=blob: wire.produce(name, {at: blob}, within()))[at]
+        answer = settled(lambda blob=blob: client.produce(name, {at: blob}, within()))[at]
         verdict = decide(state, SequenceEvent(epoch, first, first))
         assert answer.error in KAFKA_ANSWERS[verdict]
         assert (verdict is Verdict.APPENDED) == (answer.error == 0)

@@ -55,9 +55,9 @@ def admin(own_broker: EmbeddedKafka) -> AdminClient:
 
 
 @pytest.fixture
-def agrees(wires: Callable[..., KafkaClient], own_broker: EmbeddedKafka) -> AGREES:
+def agrees(clients: Callable[..., KafkaClient], own_broker: EmbeddedKafka) -> AGREES:
     """Every start's first question."""
-    return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(120_000))
+    return lambda: clients(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(120_000))
 
 
 def refusal(agrees: AGREES) -> UnsupportedBrokerError | None:
@@ -151,9 +151,9 @@ def test_a_setting_that_may_not_be_read_is_not_taken_for_granted(agrees: AGREES)
 
 
 def test_a_cluster_that_was_lowered_meanwhile_costs_another_start(
-    wires: Callable[..., KafkaClient], own_broker: EmbeddedKafka
+    clients: Callable[..., KafkaClient], own_broker: EmbeddedKafka
 ) -> None:
-    before = wires(TransactionProfile.TV2, own_broker.bootstrap)
+    before = clients(TransactionProfile.TV2, own_broker.bootstrap)
     with raises("transaction_version_lowered"):
         before.agree_on_profile(Deadline.after_ms(120_000))
 
@@ -192,7 +192,7 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
             scene.feed(20)
             copy.drain()
             copy.stop()
-            assert copy.wire.profile is TransactionProfile[before]
+            assert copy.client.profile is TransactionProfile[before]
         assert changed.times
         assert copy.told.of(events.AttemptFailed) == []
         scene.check()

@@ -63,7 +63,7 @@ def records(count: int) -> list[Record]:
 
 
 def commit(
-    wire: KafkaClient, settled: Callable, topic: str, codec: Codec, some: list[Record]
+    client: KafkaClient, settled: Callable, topic: str, codec: Codec, some: list[Record]
 ) -> dict[int, list[tuple[int, int]]]:
     """One transaction: partition -> (records, digest) of each record batch, in order."""
     targets = Targets.of({topic: (PARTITIONS, 200_000)})  # several of a codec's blocks
@@ -78,7 +78,7 @@ def commit(
         }
     )
     within = Deadline.after_ms(300_000)
-    started = settled(lambda: wire.init_producer_id(topic, 60_000, NO_IDENTITY, within))
+    started = settled(lambda: client.init_producer_id(topic, 60_000, NO_IDENTITY, within))
     assert started.error == 0
     sequences: dict[int, int] = defaultdict(int)
     sent: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -90,10 +90,10 @@ def commit(
             stamped = stamp(row["blob"], started.identity, sequences[target])
             sequences[target] += record_count(stamped)
             there = TopicPartition(topic, target)
-            answer = settled(lambda: wire.produce(topic, {there: stamped}, within))  # noqa: B023
+            answer = settled(lambda: client.produce(topic, {there: stamped}, within))  # noqa: B023
             assert answer[there].error == 0, answer
             sent[target].append((row["records"], row["digest"]))
-    assert settled(lambda: wire.end_txn(topic, started.identity, True, within)).error == 0
+    assert settled(lambda: client.end_txn(topic, started.identity, True, within)).error == 0
     return dict(sent)
 
 
@@ -140,12 +140,12 @@ _RECORD = re.compile(
 
 @pytest.mark.parametrize("codec", Codec)
 def test_librdkafka_and_kafkas_log_dump_find_what_went_in(
-    codec: Codec, broker: EmbeddedKafka, wire: KafkaClient, name: str, settled: Callable
+    codec: Codec, broker: EmbeddedKafka, client: KafkaClient, name: str, settled: Callable
 ) -> None:
     # The records are of 2023: retention by time would delete them while the test reads.
-    wire.create_topic(name, PARTITIONS, 1, {"retention.ms": "-1"}, Deadline.after_ms(300_000))
+    client.create_topic(name, PARTITIONS, 1, {"retention.ms": "-1"}, Deadline.after_ms(300_000))
     some = records(1000)
-    sent = commit(wire, settled, name, codec, some)
+    sent = commit(client, settled, name, codec, some)
     assert sum(count for batches in sent.values() for count, _ in batches) == len(some)
 
     read = consume(broker.bootstrap, name, len(some))
@@ -184,11 +184,11 @@ def test_librdkafka_and_kafkas_log_dump_find_what_went_in(
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.NONE])
 def test_the_digest_survives_recompression_and_log_append_time(
-    codec: Codec, broker: EmbeddedKafka, wire: KafkaClient, name: str, settled: Callable
+    codec: Codec, broker: EmbeddedKafka, client: KafkaClient, name: str, settled: Callable
 ) -> None:
     config = {"compression.type": "gzip", "message.timestamp.type": "LogAppendTime"}
-    wire.create_topic(name, PARTITIONS, 1, config, Deadline.after_ms(300_000))
-    sent = commit(wire, settled, name, codec, records(300))
+    client.create_topic(name, PARTITIONS, 1, config, Deadline.after_ms(300_000))
+    sent = commit(client, settled, name, codec, records(300))
     for partition, expected in sent.items():
         log = b"".join(path.read_bytes() for path in segments(broker, name, partition))
         stored = MemoryRecords(log)
@@ -210,10 +210,10 @@ def test_the_digest_survives_recompression_and_log_append_time(
 
 
 def test_ten_thousand_keys_go_where_librdkafka_sends_them(
-    broker: EmbeddedKafka, wire: KafkaClient, name: str
+    broker: EmbeddedKafka, client: KafkaClient, name: str
 ) -> None:
     count = 37
-    wire.create_topic(name, count, 1, {}, Deadline.after_ms(300_000))
+    client.create_topic(name, count, 1, {}, Deadline.after_ms(300_000))
     rng = random.Random(12)
     keys = [b"", *(rng.randbytes(rng.randrange(1, 40)) for _ in range(9_999))]
     chosen: dict[int, int] = {}

@@ -336,7 +336,7 @@ def test_a_running_pipeline_is_not_disturbed(pipeline: Pipeline) -> None:
         run.step()
         said = pipeline.explained()
         assert (said.code, said.json["goes_on"]) == (0, True)
-        assert said.json["runs_as"] == run.batches.ledger.look(soon()).owner["process"]
+        assert said.json["runs_as"] == run.batches.ledger.peek(soon()).owner["process"]
         assert "once the running pipeline has ended: " in pipeline.recover().out
         pipeline.fill(3)
         run.step()

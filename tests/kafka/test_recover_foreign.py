@@ -42,9 +42,9 @@ def forged(pipeline: Pipeline, **fields: Any) -> int:
 
 
 def audited(pipeline: Pipeline) -> list[LedgerRecord]:
-    wire, names = pipeline.asks, pipeline.planned().names
+    client, names = pipeline.asks, pipeline.planned().names
     (end,) = pipeline.ledger_ends().values()
-    return Projection(None, wire, names.pipeline, names.ledger).records(0, end, soon())
+    return Projection(None, client, names.pipeline, names.ledger).records(0, end, soon())
 
 
 def refused(ask: Any, offset: int, case: str = "ledger_foreign") -> PromiseBrokenError:

@@ -40,8 +40,8 @@ def of_two(broker: EmbeddedKafka, tmp_path: Path, name: str):
 def test_a_running_pipeline_compares_topic_ids_before_offsets(pipeline: Pipeline) -> None:
     """A recreated topic with fewer records looks, by its offsets, as after an unclean election."""
     pipeline.ran(5)
-    planned, wire = pipeline.planned(), pipeline.wire()
-    source, position = LiveSource(planned, wire), pipeline.last().position
+    planned, client = pipeline.planned(), pipeline.client()
+    source, position = LiveSource(planned, client), pipeline.last().position
     source.require_unchanged(position)
     pipeline.delete(pipeline.source)
     pipeline.create(pipeline.source, 2)

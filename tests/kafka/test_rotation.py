@@ -28,9 +28,9 @@ _AT_ONCE = 400
 _TIMEOUT_MS = 60_000
 
 
-def spend_epochs(wire: KafkaClient, port: int, transactional_id: str, epoch: int) -> Identity:
+def spend_epochs(client: KafkaClient, port: int, transactional_id: str, epoch: int) -> Identity:
     """Takes over the id from whoever holds it, and spends its epochs up to this one."""
-    owner = Coordinator(wire, transactional_id, transactional_id, _TIMEOUT_MS)
+    owner = Coordinator(client, transactional_id, transactional_id, _TIMEOUT_MS)
     at = owner.fence(Deadline.after_ms(_TIMEOUT_MS))
     with socket.create_connection((HOST, port), timeout=PATIENCE_S) as broker:
         while at.epoch < epoch:
@@ -70,24 +70,24 @@ def soon() -> Deadline:
 @pytest.fixture
 def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..., Job]]:
     """A job whose micro-batch 1 will have the last epoch, or with `epoch` left for its start."""
-    wires: list[KafkaClient] = []
+    clients: list[KafkaClient] = []
 
     def make(epoch: int = EPOCH_LAST - 3, **options: int) -> Job:
         made = job(records=RECORDS, **options)
-        wires.append(made.wire(".worn"))
+        clients.append(made.client(".worn"))
         direct = proxied.broker.nodes[0].ports.client
-        assert spend_epochs(wires[-1], direct, made.name, epoch).epoch == epoch
+        assert spend_epochs(clients[-1], direct, made.name, epoch).epoch == epoch
         return made
 
     yield make
-    for wire in wires:
-        wire.close()
+    for client in clients:
+        client.close()
 
 
 @pytest.mark.long
-def test_33_000_attempts_each_have_an_identity_of_their_own(wire, name):
+def test_33_000_attempts_each_have_an_identity_of_their_own(client, name):
     """Empty ones, hours of a pipeline's life: once around the epochs, and on."""
-    owner = Coordinator(wire, name, name, 60_000, backoff=lambda: Backoff(first_ms=1))
+    owner = Coordinator(client, name, name, 60_000, backoff=lambda: Backoff(first_ms=1))
     first = before = owner.fence(soon())
     rotated: list[Identity] = []
     for _ in range(ATTEMPTS):
@@ -127,17 +127,17 @@ def test_micro_batches_go_on_across_the_rotation_and_the_old_identity_is_over(
     proxied.check(small)
 
 
-def refused(wire: KafkaClient, job: Job, old: Identity, make_batch: Callable[..., bytes]) -> None:
+def refused(client: KafkaClient, job: Job, old: Identity, make_batch: Callable[..., bytes]) -> None:
     """Whatever a zombie with this identity may send."""
     target = TopicPartition(job.target, 0)
     batch = {target: make_batch(old, 0, b"of a zombie")}
     offsets = {TopicPartition(NUMBERS_TOPIC, 0): CommittedOffset(1)}
     answers = [
-        wire.produce(job.name, batch, soon())[target],
-        *wire.commit_offsets(job.name, old, job.name, offsets, soon()).values(),
-        wire.init_producer_id(job.name, 60_000, old, soon()),
-        wire.end_txn(job.name, old, commit=True, deadline=soon()),
-        wire.end_txn(job.name, old, commit=False, deadline=soon()),
+        client.produce(job.name, batch, soon())[target],
+        *client.commit_offsets(job.name, old, job.name, offsets, soon()).values(),
+        client.init_producer_id(job.name, 60_000, old, soon()),
+        client.end_txn(job.name, old, commit=True, deadline=soon()),
+        client.end_txn(job.name, old, commit=False, deadline=soon()),
     ]
     assert all(answer.error in {47, 49, 90} for answer in answers), answers
 

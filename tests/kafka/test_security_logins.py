@@ -33,19 +33,19 @@ def mutual(secured: SecuredKafka, certificate: Path | None) -> Security:
 
 
 @contextmanager
-def wire_to(address: str, security: Security) -> Iterator[KafkaClient]:
-    wire = KafkaClient(KafkaSettings((address,), security=tuple(security.items())))
+def client_to(address: str, security: Security) -> Iterator[KafkaClient]:
+    client = KafkaClient(KafkaSettings((address,), security=tuple(security.items())))
     try:
-        yield wire
+        yield client
     finally:
-        wire.close()
+        client.close()
 
 
 def refused(address: str, security: Security) -> KafkaRefusedError:
     """Long before the deadline: nothing was tried again until then."""
     deadline = Deadline.after_ms(300_000)
-    with wire_to(address, security) as wire, pytest.raises(KafkaRefusedError) as caught:
-        wire.transaction_version(deadline)
+    with client_to(address, security) as client, pytest.raises(KafkaRefusedError) as caught:
+        client.transaction_version(deadline)
     assert deadline.left_ms > 60_000
     error = caught.value
     assert address in error.message
@@ -58,25 +58,25 @@ def refused(address: str, security: Security) -> KafkaRefusedError:
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
 def test_a_user_with_the_right_password_comes_in(secured: SecuredKafka, mechanism: str) -> None:
     security = dict(secured.security(sasl_mechanism=mechanism))
-    with wire_to(secured.login, security) as wire:
-        assert wire.transaction_version(Deadline.after_ms(300_000)) == 2
+    with client_to(secured.login, security) as client:
+        assert client.transaction_version(Deadline.after_ms(300_000)) == 2
 
 
 def test_a_login_is_repeated_on_the_same_connection_while_requests_go_on(
     secured: SecuredKafka,
 ) -> None:
     """The broker hangs up on who asks something after his time without having done so."""
-    with wire_to(secured.open, without_tls(secured)) as wire:
+    with client_to(secured.open, without_tls(secured)) as client:
         deadline = Deadline.after_ms(300_000)
-        wire.transaction_version(deadline)
-        (lane,) = wire._connections._lanes.values()
+        client.transaction_version(deadline)
+        (lane,) = client._connections._channels.values()
         connection, at = lane.connection, lane.connection._reauth.authenticated_at
         while at == connection._reauth.authenticated_at:
             assert not deadline.has_passed
-            wire.transaction_version(deadline)
+            client.transaction_version(deadline)
             if lane.connection is not connection:  # a machine that stalled: watch the next one
                 connection, at = lane.connection, lane.connection._reauth.authenticated_at
-        wire.transaction_version(deadline)
+        client.transaction_version(deadline)
 
 
 def without_tls(secured: SecuredKafka) -> Security:
@@ -85,8 +85,8 @@ def without_tls(secured: SecuredKafka) -> Security:
 
 def test_a_login_without_tls(secured: SecuredKafka) -> None:
     security = without_tls(secured)
-    with wire_to(secured.open, security) as wire:
-        assert wire.transaction_version(Deadline.after_ms(300_000)) == 2
+    with client_to(secured.open, security) as client:
+        assert client.transaction_version(Deadline.after_ms(300_000)) == 2
     error = refused(secured.open, security | {"sasl_plain_password": "wrong"})
     assert error.code == "sasl_authentication_failed"
     assert "eos by SCRAM-SHA-512 over SASL_PLAINTEXT" in error.message
@@ -100,8 +100,8 @@ def test_a_certificate_comes_in_from_one_file_or_two(
     if not is_one_file:
         security["ssl_certfile"] = str(secured.ca.folder / "client.crt")
         security["ssl_keyfile"] = str(secured.ca.folder / "client.key")
-    with wire_to(secured.mutual, security) as wire:
-        assert wire.transaction_version(Deadline.after_ms(300_000)) == 2
+    with client_to(secured.mutual, security) as client:
+        assert client.transaction_version(Deadline.after_ms(300_000)) == 2
 
 
 WRONG: dict[str, tuple[Callable[[SecuredKafka], tuple[str, Security]], str, str]] = {
@@ -196,7 +196,7 @@ def test_another_kind_of_port_is_tried_until_the_deadline_and_named(
         "login is missing": (secured.login, mutual(secured, None)),
         "there is no TLS": (secured.broker.bootstrap, mutual(secured, None)),
     }[how]
-    with wire_to(address, security) as wire, pytest.raises(UnavailableError) as caught:
-        wire.transaction_version(Deadline.after_ms(4_000))
+    with client_to(address, security) as client, pytest.raises(UnavailableError) as caught:
+        client.transaction_version(Deadline.after_ms(4_000))
     assert f"no broker of {address} answers" in caught.value.message
     assert "TLS" in caught.value.hint

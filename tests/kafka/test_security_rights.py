@@ -26,7 +26,7 @@ from eos.kafka.api import TopicPartition, TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.features import _require_verification
 from eos.kafka.settings import KafkaSettings
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 
 WHO = Security.model_construct(protocol="SASL_SSL", user=USER)
 WORDS = {"DescribeConfigs": "DESCRIBE_CONFIGS"}
@@ -40,7 +40,7 @@ class SecuredJob(Job):
     security: tuple[tuple[str, str], ...] = ()
     reader: str = ""  # an address where nobody asks who reads
 
-    def wire(self, role: str = "") -> KafkaClient:
+    def client(self, role: str = "") -> KafkaClient:
         if role == ".source" and self.reader:
             return KafkaClient(KafkaSettings((self.reader,)), TransactionProfile[self.profile])
         settings = KafkaSettings((self.bootstrap,), self.name + role, self.security)
@@ -74,11 +74,11 @@ def names(job: Job) -> Mapping[str, str]:
 
 def play(job: Job, meanwhile: Callable[[Copy], None] = lambda _: None) -> None:
     """Two runs, with all that a pipeline does: the second reads what the first one noted."""
-    with told_who(WHO):
+    with naming_principal(WHO):
         with Copy(job) as copy:
             copy.start()
             deadline = Deadline.after_ms(300_000)
-            assert copy.wire.topic_config(job.target, "max.message.bytes", deadline)
+            assert copy.client.topic_config(job.target, "max.message.bytes", deadline)
             copy.step()
             meanwhile(copy)
             copy.drain()
@@ -162,11 +162,11 @@ def test_who_may_only_look_is_told_what_is_missing(
 
 def test_a_ledger_that_is_there_need_not_be_created(secured: SecuredKafka, job: SecuredJob) -> None:
     config = {"retention.ms": "-1", "retention.bytes": "-1"}
-    wire = KafkaClient(KafkaSettings((secured.broker.bootstrap,)))
+    client = KafkaClient(KafkaSettings((secured.broker.bootstrap,)))
     try:
-        wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(300_000))
+        client.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(300_000))
     finally:
-        wire.close()
+        client.close()
     secured.grant(right.of(names(job)) for right in RIGHTS if right.operation != "Create")
     play(job)
     check(secured, job)
@@ -195,12 +195,12 @@ def test_a_right_that_is_taken_away_stops_the_run_and_loses_nothing(
 
 
 def test_an_older_clusters_verification_may_be_read_with_one_more_right(job: SecuredJob) -> None:
-    wire = job.wire()
+    client = job.client()
     try:
-        with pytest.raises(UnsupportedBrokerError) as caught, told_who(WHO):
-            _require_verification(wire._cluster, Deadline.after_ms(300_000))
+        with pytest.raises(UnsupportedBrokerError) as caught, naming_principal(WHO):
+            _require_verification(client._cluster, Deadline.after_ms(300_000))
     finally:
-        wire.close()
+        client.close()
     assert f"User:{USER} lacks DESCRIBE_CONFIGS on Cluster." in caught.value.message
     assert f"User:{USER} --operation DescribeConfigs --cluster" in caught.value.hint
 
@@ -215,9 +215,9 @@ def test_a_look_before_the_start_names_what_is_missing_as_a_refusal_would(
     }
     secured.grant(right.of(here) for right in RIGHTS if right not in missing)
     topics = {job.source: ("READ",), job.target: ("WRITE", "READ", "DESCRIBE_CONFIGS")}
-    with closing(job.wire()) as wire:
-        found = list(_rights(wire, topics, f"User:{USER}"))
-        found += _transactional_id(wire, job.plan(), f"User:{USER}")
+    with closing(job.client()) as client:
+        found = list(_rights(client, topics, f"User:{USER}"))
+        found += _transactional_id(client, job.plan(), f"User:{USER}")
     assert len(found) == len(missing)
     for right in missing:
         named = right.of(here)
@@ -227,11 +227,11 @@ def test_a_look_before_the_start_names_what_is_missing_as_a_refusal_would(
 
 def test_a_topic_that_may_not_be_seen_has_no_leader(job: SecuredJob) -> None:
     deadline = Deadline.after_ms(300_000)
-    wire = job.wire()
+    client = job.client()
     try:
-        with pytest.raises(KafkaRefusedError) as caught, told_who(WHO):
-            wire.leaders([TopicPartition(job.source, 0)], deadline)
+        with pytest.raises(KafkaRefusedError) as caught, naming_principal(WHO):
+            client.leaders([TopicPartition(job.source, 0)], deadline)
     finally:
-        wire.close()
+        client.close()
     expect(caught.value, Right("--topic", job.source, "Describe"))
     assert not deadline.has_passed

@@ -41,7 +41,7 @@ class Watched(KafkaClient):
         self.into_a_pause = 0
 
     def send_produce(self, leader: int, *rest, **named) -> PendingProduce:
-        lane = self._connections._lanes.get(leader)
+        lane = self._connections._channels.get(leader)
         if lane is not None and lane.connection is not None and lane.connection.paused:
             self.into_a_pause += 1
         self.produced.append(super().send_produce(leader, *rest, **named))
@@ -49,14 +49,14 @@ class Watched(KafkaClient):
 
 
 @pytest.fixture
-def throttled(wire: KafkaClient, broker: EmbeddedKafka, name: str) -> Iterator[Watched]:
+def throttled(client: KafkaClient, broker: EmbeddedKafka, name: str) -> Iterator[Watched]:
     """A Wire whose client id may send QUOTA; no other client is touched."""
 
     def alter(*, remove: bool) -> None:
         entry = AlterClientQuotasRequest.EntryData
         entity = entry.EntityData(entity_type="client-id", entity_name=name)
         change = entry.OpData(key="producer_byte_rate", value=QUOTA, remove=remove)
-        response = wire._cluster.ask_any(
+        response = client._cluster.query_any(
             lambda: AlterClientQuotasRequest(
                 version=1, entries=[entry(entity=[entity], ops=[change])], validate_only=False
             ),
@@ -77,12 +77,12 @@ def values(target: int, number: int) -> list[bytes]:
     return [b"%d.%d.%d" % (target, number, each) + b"." * 1_000 for each in range(RECORDS)]
 
 
-def test_a_throttled_writer_loses_and_repeats_nothing(wire, throttled, name, make_batch):
+def test_a_throttled_writer_loses_and_repeats_nothing(client, throttled, name, make_batch):
     # The topics come after the quota in the metadata log: who leads them knows the quota.
-    wire.create_topic(name, PARTITIONS, 1, {}, soon())
-    wire.create_topic(f"{name}-l", 1, 1, {}, soon())
+    client.create_topic(name, PARTITIONS, 1, {}, soon())
+    client.create_topic(f"{name}-l", 1, 1, {}, soon())
     targets = Targets.of({name: (PARTITIONS, 1_000_000)})
-    owner = Coordinator(wire, name, name, 60_000)
+    owner = Coordinator(client, name, name, 60_000)
     owner.fence(soon())
     writer = Writer(throttled, name, owner.begin(soon()), targets, soon(), CrashPlan())
     digests = [0] * PARTITIONS
@@ -110,7 +110,7 @@ def test_a_throttled_writer_loses_and_repeats_nothing(wire, throttled, name, mak
         assert (receipt.offset_first, receipt.offset_last) == (0, expected - 1)
         assert (receipt.records, receipt.digest) == (expected, digests[target])
         # One more than there are: the commit marker's offset.
-        records = wire.read_records(at, 0, expected + 1, committed=True, deadline=soon())
+        records = client.read_records(at, 0, expected + 1, committed=True, deadline=soon())
         assert [one.value for one in records] == [
             value for number in range(RECORD_BATCHES) for value in values(target, number)
         ]

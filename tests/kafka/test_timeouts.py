@@ -45,18 +45,18 @@ def short(kafka: ProxiedKafka) -> Iterator[tuple[Job, Callable[[], None]]]:
     """A job whose transactions may last some seconds, and what waits until the broker has aborted
     its second micro-batch by itself."""
     job = kafka.job("timeouts", records=RECORDS, transaction_timeout_ms=TIMEOUT_MS)
-    wire = job.wire(".looks")
+    client = job.client(".looks")
 
     def outlived() -> None:
-        wait_for_state(wire, job.name, "Ongoing")
-        wait_for_state(wire, job.name, "CompleteAbort")
+        wait_for_state(client, job.name, "Ongoing")
+        wait_for_state(client, job.name, "CompleteAbort")
         seen = kafka.visible(job.target)
         assert {at: len(values) for at, values in seen.items()} == {0: RECORDS, 1: RECORDS}
 
     try:
         yield job, outlived
     finally:
-        wire.close()
+        client.close()
 
 
 def check_redone(kafka: ProxiedKafka, job: Job, ended: Outcome) -> None:

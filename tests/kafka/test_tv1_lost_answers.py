@@ -132,14 +132,14 @@ def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
 
 def outlived(kafka: ProxiedKafka, point: str) -> None:
     short = a_job(kafka, transaction_timeout_ms=8_000)
-    wire = short.wire(".looks")
+    client = short.client(".looks")
 
     def wait() -> None:
-        wait_for_state(wire, short.name, "Ongoing")
-        wait_for_state(wire, short.name, "CompleteAbort")
+        wait_for_state(client, short.name, "Ongoing")
+        wait_for_state(client, short.name, "CompleteAbort")
 
     ended = run_copy(short, At(point, wait, nth=2))
-    wire.close()
+    client.close()
     assert ended.error is None
     assert ended.committed == [0, 1]
     assert len(ended.failed) == 1
@@ -155,7 +155,7 @@ def taken_over(kafka: ProxiedKafka, point: str) -> None:
     for is_started in (True, False):
         small = a_job(kafka)
         with Copy(small) as newer:
-            fence = Coordinator(newer.wire, small.name, small.name, 60_000).fence
+            fence = Coordinator(newer.client, small.name, small.name, 60_000).fence
             takes = newer.start if is_started else partial(fence, Deadline.after_ms(300_000))
             with Copy(small, At(point, takes)) as older:
                 older.start()

@@ -25,7 +25,7 @@ from eos.kafka.compression_type import Codec
 from eos.verify import ledger, log_reader
 from eos.verify.findings import Findings
 from eos.verify.ledger import LedgerLog
-from eos.verify.log_reader import soon
+from eos.verify.log_reader import short_deadline
 from eos.verify.source import SourcePartition
 from eos.verify.target import Retention
 
@@ -354,26 +354,26 @@ def test_what_is_no_pipeline(finished):
 class Cut(SourcePartition):
     """Loses its beginning as soon as something of it was read."""
 
-    wire: KafkaClient | None = None
+    client: KafkaClient | None = None
 
     def see(self, seen) -> None:
         super().see(seen)
-        if self.wire is not None:
-            self.wire.delete_records({self.at: 40}, soon())
-            self.wire = None
+        if self.client is not None:
+            self.client.delete_records({self.at: 40}, short_deadline())
+            self.client = None
 
 
-def test_retention_while_it_reads(wire, topic, monkeypatch):
+def test_retention_while_it_reads(client, topic, monkeypatch):
     """What it took is out of reach, not lost."""
-    producer = kafka_io.producer(",".join(wire.settings.bootstrap))
+    producer = kafka_io.producer(",".join(client.settings.bootstrap))
     for number in range(300):
         producer.produce(topic, b"%d" % number, partition=0)
         if number % 10 == 9:
             assert producer.flush(300) == 0
     monkeypatch.setattr(log_reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
     at, findings = TopicPartition(topic, 0), Findings()
-    with closing(log_reader.Reader(wire)) as reads:
-        source = Cut(at, 0, 60, Retention(), findings, wire=wire)
+    with closing(log_reader.Reader(client)) as reads:
+        source = Cut(at, 0, 60, Retention(), findings, client=client)
         reads.source(source, reads.bounds([at])[at])
     findings.close()
     assert source.removed >= 10
@@ -381,4 +381,4 @@ def test_retention_while_it_reads(wire, topic, monkeypatch):
     assert {kind: count for kind, count in findings.counts.items() if count} == {
         FindingKind.GONE: 1
     }
-    assert findings.kept[FindingKind.GONE][0].case == "source_retention"
+    assert findings.listed[FindingKind.GONE][0].case == "source_retention"

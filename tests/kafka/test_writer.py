@@ -35,38 +35,38 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def on(wires: Callable[..., KafkaClient], bootstrap: str) -> Callable[[], KafkaClient]:
+def on(clients: Callable[..., KafkaClient], bootstrap: str) -> Callable[[], KafkaClient]:
     """Makes a Wire of its own with the profile that the cluster gets."""
 
     def make() -> KafkaClient:
-        wire = wires(None, bootstrap)
-        wire.agree_on_profile(soon())
-        return wire
+        client = clients(None, bootstrap)
+        client.agree_on_profile(soon())
+        return client
 
     return make
 
 
 @pytest.fixture
-def wire(on: Callable[[], KafkaClient]) -> KafkaClient:
+def client(on: Callable[[], KafkaClient]) -> KafkaClient:
     return on()
 
 
 @pytest.fixture
-def targets(wire: KafkaClient, name: str) -> Targets:
-    wire.create_topic(f"{name}-a", 3, 1, {}, soon())
-    wire.create_topic(f"{name}-b", 1, 1, {}, soon())
+def targets(client: KafkaClient, name: str) -> Targets:
+    client.create_topic(f"{name}-a", 3, 1, {}, soon())
+    client.create_topic(f"{name}-b", 1, 1, {}, soon())
     return Targets.of({f"{name}-a": (3, 1_000_000), f"{name}-b": (1, 1_000_000)})
 
 
 @pytest.fixture
-def owner(wire: KafkaClient, name: str) -> Coordinator:
-    made = Coordinator(wire, name, name, 60_000)
+def owner(client: KafkaClient, name: str) -> Coordinator:
+    made = Coordinator(client, name, name, 60_000)
     made.fence(soon())
     return made
 
 
-def a_writer(wire: KafkaClient, name: str, identity: Identity, targets: Targets) -> Writer:
-    return Writer(wire, name, identity, targets, soon(), CrashPlan())
+def a_writer(client: KafkaClient, name: str, identity: Identity, targets: Targets) -> Writer:
+    return Writer(client, name, identity, targets, soon(), CrashPlan())
 
 
 def values(target: int, number: int) -> list[bytes]:
@@ -78,14 +78,14 @@ def encoded(target: int, number: int):
     return encode(Columns(key=array, value=array), Codec.LZ4, NOW_MS)
 
 
-def record(wire: KafkaClient, name: str, owner: Coordinator, make_batch) -> None:
+def record(client: KafkaClient, name: str, owner: Coordinator, make_batch) -> None:
     """The ledger's part, without which nothing can be committed."""
-    wire.create_topic(f"{name}-l", 1, 1, {}, soon())
+    client.create_topic(f"{name}-l", 1, 1, {}, soon())
     batch = make_batch(owner.identity, 0, b"ledger")
     owner.produce({TopicPartition(f"{name}-l", 0): batch}, soon())
 
 
-def test_receipts_are_what_lies_in_the_log(wire, on, name, targets, owner, make_batch):
+def test_receipts_are_what_lies_in_the_log(client, on, name, targets, owner, make_batch):
     identity = owner.begin(soon())
     writer = a_writer(on(), name, identity, targets)
     digests = [0] * PARTITIONS
@@ -96,13 +96,15 @@ def test_receipts_are_what_lies_in_the_log(wire, on, name, targets, owner, make_
             writer.add(target, batch.blob, batch.records, batch.digest)
         writer.advance()
     receipts = writer.finish()
-    states = wire.describe_producers(targets.partitions, soon())
-    record(wire, name, owner, make_batch)
+    states = client.describe_producers(targets.partitions, soon())
+    record(client, name, owner, make_batch)
     assert owner.commit(soon()) is Conclusion.COMMITTED
 
     for target, at in enumerate(targets.partitions):
         receipt = receipts[target]
-        records = wire.read_records(at, 0, receipt.offset_last + 1, committed=True, deadline=soon())
+        records = client.read_records(
+            at, 0, receipt.offset_last + 1, committed=True, deadline=soon()
+        )
         expected = [v for number in range(RECORD_BATCHES) for v in values(target, number)]
         assert [one.value for one in records] == expected
         assert {(one.producer_id, one.epoch) for one in records} == {identity}
@@ -115,10 +117,10 @@ def test_receipts_are_what_lies_in_the_log(wire, on, name, targets, owner, make_
 
 
 def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
-    wire, on, name, targets, owner
+    client, on, name, targets, owner
 ):
     identity = owner.begin(soon())
-    first = a_writer(wire, name, identity, targets)
+    first = a_writer(client, name, identity, targets)
     batch = encoded(2, 0)
     first.add(2, batch.blob, batch.records, batch.digest)
     first.finish()
@@ -129,13 +131,13 @@ def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
         second.finish()
     owner.abort(soon())
     # the next attempt's identity is on the partition too by now, in the abort's marker
-    third = a_writer(wire, name, owner.begin(soon()), targets)
+    third = a_writer(client, name, owner.begin(soon()), targets)
     third.add(2, other.blob, other.records, other.digest)
     assert third.finish()[2].records == RECORDS
     owner.abort(soon())
 
 
-def test_a_writer_of_an_ended_attempt_is_refused(wire, on, name, targets, owner):
+def test_a_writer_of_an_ended_attempt_is_refused(client, on, name, targets, owner):
     identity = owner.begin(soon())
     owner.abort(soon())
     straggler = a_writer(on(), name, identity, targets)
@@ -143,13 +145,13 @@ def test_a_writer_of_an_ended_attempt_is_refused(wire, on, name, targets, owner)
     straggler.add(0, batch.blob, batch.records, batch.digest)
     with pytest.raises(AttemptFailedError, match=r"-a-0"):
         straggler.finish()
-    assert wire.read_records(targets.partitions[0], 0, 0, committed=False, deadline=soon()) == []
+    assert client.read_records(targets.partitions[0], 0, 0, committed=False, deadline=soon()) == []
 
 
-def test_a_record_batch_that_is_too_large_is_named(wire, name, targets, owner):
+def test_a_record_batch_that_is_too_large_is_named(client, name, targets, owner):
     big = pa.array([b"x" * 2_000_000], pa.binary())
     batch = encode(Columns(key=big, value=big), Codec.NONE)
-    writer = a_writer(wire, name, owner.begin(soon()), targets)
+    writer = a_writer(client, name, owner.begin(soon()), targets)
     writer.add(1, batch.blob, batch.records, batch.digest)
     with pytest.raises(RecordRefusedError, match=r"MESSAGE_TOO_LARGE \(10\) to Produce for .*-a-1"):
         writer.finish()

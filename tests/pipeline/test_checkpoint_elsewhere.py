@@ -196,8 +196,10 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
         assert "Traceback" not in said
 
         # The next starts are told before they fence anybody.
-        with closing(KafkaClient(KafkaSettings((past.bootstrap,)), TransactionProfile.TV2)) as wire:
-            before = transaction_state(wire, past.project.group)
+        with closing(
+            KafkaClient(KafkaSettings((past.bootstrap,)), TransactionProfile.TV2)
+        ) as client:
+            before = transaction_state(client, past.project.group)
             refused = ("[checkpoint_access_denied]", "AccessDenied", "Status Code: 403")
             past.stops(*refused, remedy="its credentials", code=5, command="")
             profile = past.project.profile
@@ -206,7 +208,7 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
             where = f"s3a://{NOWHERE}/eos/checkpoints/{past.project.group} can't be listed"
             remedy = "is the store's address right"
             past.stops(where, "Connection refused", remedy=remedy, code=5, command="")
-            assert transaction_state(wire, past.project.group) == before
+            assert transaction_state(client, past.project.group) == before
     profile.write_text(text.replace("s3a://checkpoints", "s3a://no-such-bucket"))
     past.stops("[checkpoint_store_unavailable]", "NoSuchBucket", remedy=remedy, code=5, command="")
     profile.write_text(text)

@@ -28,7 +28,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.delta import table as delta
 from eos.delta.log import DeltaLog
 from eos.delta.sinks import TablesInLedger
-from eos.delta.table_check import require_whole
+from eos.delta.table_check import require_complete
 from eos.errors import PromiseBrokenError
 from eos.inspect.check import Check
 from eos.ledger.record import Position, TableState
@@ -200,7 +200,7 @@ def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
         delta.write(columns, table, app, at)
 
     def found(version: int | None) -> tuple[str, str]:
-        seen = delta.look(spark, table, app)
+        seen = delta.view_table(spark, table, app)
         assert seen is not None
         assert seen.at == 3
         known = TableState(seen.id, 3, version)
@@ -208,7 +208,7 @@ def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
         log = DeltaLog(HadoopFiles(spark), table.path, app)
         told_of: tuple[str, str] = ("ok", "")
         try:
-            require_whole(planned.names.pipeline, table, log, known, seen.version)
+            require_complete(planned.names.pipeline, table, log, known, seen.version)
         except PromiseBrokenError as error:
             told_of = ("finding", error.message)
         ((level, says),) = told(_delta(spark, only, TablesInLedger("a-topic-id", position, None)))

@@ -47,7 +47,7 @@ class World:
     def rounds(self, count: int) -> None:
         for _ in range(count):
             self.time += module._TICK_S
-            self.watch.look()
+            self.watch.poll()
 
 
 @pytest.mark.parametrize("ask_s", [0.0, 1.5, module._ASK_MS / 1000 + 0.3])

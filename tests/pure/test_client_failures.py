@@ -48,12 +48,12 @@ def server(answer: bytes | None):
 
 
 @contextmanager
-def wire_to(*bootstrap, security=()):
-    wire = KafkaClient(KafkaSettings(bootstrap, security=security), TransactionProfile.TV2)
+def client_to(*bootstrap, security=()):
+    client = KafkaClient(KafkaSettings(bootstrap, security=security), TransactionProfile.TV2)
     try:
-        yield wire
+        yield client
     finally:
-        wire.close()
+        client.close()
 
 
 def no_answer_from(address):
@@ -67,8 +67,8 @@ def free_port():
 
 
 def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_cause(free_port):
-    with wire_to(f"127.0.0.1:{free_port}") as wire, pytest.raises(UnavailableError) as caught:
-        wire.agree_on_profile(Deadline.after_ms(2_000))
+    with client_to(f"127.0.0.1:{free_port}") as client, pytest.raises(UnavailableError) as caught:
+        client.agree_on_profile(Deadline.after_ms(2_000))
     assert f"no broker of 127.0.0.1:{free_port} answers" in caught.value.message
     assert "ECONNREFUSED" in caught.value.message
     assert "nothing listens on this port" in caught.value.hint
@@ -77,27 +77,31 @@ def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_caus
 
 def test_unknown_host_is_named():
     no_broker = pytest.raises(UnavailableError, match=r"no broker of no-such-host\.invalid:9092")
-    with wire_to("no-such-host.invalid:9092") as wire, no_broker as caught:
-        wire.transaction_version(Deadline.after_ms(2_000))
+    with client_to("no-such-host.invalid:9092") as client, no_broker as caught:
+        client.transaction_version(Deadline.after_ms(2_000))
     assert "can't resolve the host name" in caught.value.hint
 
 
 def test_a_broker_that_never_answers_costs_the_deadline_and_no_more():
-    with server(None) as address, wire_to(address) as wire, no_answer_from(address):
-        wire.topics(["t"], Deadline.after_ms(400))
+    with server(None) as address, client_to(address) as client, no_answer_from(address):
+        client.topics(["t"], Deadline.after_ms(400))
 
 
 def test_a_tls_handshake_that_never_ends_costs_the_deadline_and_no_more():
-    with server(None) as address, wire_to(address, security=TLS) as wire, no_answer_from(address):
-        wire.topics(["t"], Deadline.after_ms(400))
+    with (
+        server(None) as address,
+        client_to(address, security=TLS) as client,
+        no_answer_from(address),
+    ):
+        client.topics(["t"], Deadline.after_ms(400))
 
 
 def test_a_tls_handshake_that_never_ends_is_hung_up_at_the_deadline():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with wire_to(address, security=TLS) as wire:
+        with client_to(address, security=TLS) as client:
             with no_answer_from(address):
-                wire.topics(["t"], Deadline.after_ms(400))
+                client.topics(["t"], Deadline.after_ms(400))
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(30)
@@ -119,10 +123,10 @@ def test_a_request_that_its_caller_gave_up_never_leaves():
 
 
 def test_tls_to_a_port_without_tls_is_refused_at_once():
-    with server(b"\0\0\0\x04nope") as address, wire_to(address, security=TLS) as wire:
+    with server(b"\0\0\0\x04nope") as address, client_to(address, security=TLS) as client:
         deadline = Deadline.after_ms(60_000)
         with raises("tls_handshake_failed") as caught:
-            wire.topics(["t"], deadline)
+            client.topics(["t"], deadline)
         assert address in caught.value.message
         assert not deadline.has_passed
 
@@ -130,15 +134,15 @@ def test_tls_to_a_port_without_tls_is_refused_at_once():
 def test_no_tls_to_a_port_with_tls_is_refused_at_once():
     alert = bytes.fromhex("15030300020246")  # what a TLS server says to plain text
     refused = raises("listener_requires_tls")
-    with server(alert) as address, wire_to(address) as wire, refused as caught:
-        wire.topics(["t"], Deadline.after_ms(60_000))
+    with server(alert) as address, client_to(address) as client, refused as caught:
+        client.topics(["t"], Deadline.after_ms(60_000))
     assert "PLAINTEXT" in caught.value.message
 
 
 def test_an_answer_that_is_no_kafka_hints_at_another_port():
     web = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    with server(web) as address, wire_to(address) as wire, no_answer_from(address) as caught:
-        wire.topics(["t"], Deadline.after_ms(600))
+    with server(web) as address, client_to(address) as client, no_answer_from(address) as caught:
+        client.topics(["t"], Deadline.after_ms(600))
     assert "frame length" in caught.value.message
     assert "TLS" in caught.value.hint
 
@@ -151,13 +155,13 @@ def test_certificate_file_that_is_missing_is_named(tmp_path: Path):
 
 
 def test_a_produce_request_that_never_left_says_so(free_port):
-    with wire_to(f"127.0.0.1:{free_port}") as wire:
-        pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500)
+    with client_to(f"127.0.0.1:{free_port}") as client:
+        pending = client.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500)
         with raises("request_not_sent") as caught:
             pending.wait(Deadline.after_ms(5000))
         assert pending.done
         assert caught.value.fields == {"api": "Produce", "node": "bootstrap-0", "sent": False}
-        behind = wire.send_produce(
+        behind = client.send_produce(
             "bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500, after=pending
         )
         with pytest.raises(NoAnswerError):
@@ -177,12 +181,12 @@ def test_unknown_security_option_is_refused_before_anything_connects():
 
 
 def test_a_client_without_profile_can_only_look(free_port):
-    wire = KafkaClient(KafkaSettings((f"127.0.0.1:{free_port}",)))
+    client = KafkaClient(KafkaSettings((f"127.0.0.1:{free_port}",)))
     try:
         with raises("no_transaction_profile"):
-            wire.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
+            client.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
     finally:
-        wire.close()
+        client.close()
 
 
 def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
@@ -190,19 +194,19 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
     before = held()
-    with server(None) as silent, wire_to(silent, f"127.0.0.1:{free_port}") as wire:
+    with server(None) as silent, client_to(silent, f"127.0.0.1:{free_port}") as client:
         with pytest.raises(UnavailableError):
-            wire.topics(["t"], Deadline.after_ms(500))
-        wire.close()
+            client.topics(["t"], Deadline.after_ms(500))
+        client.close()
         with pytest.raises(RuntimeError, match="closed"):
-            wire.topics(["t"], Deadline.after_ms(100))
+            client.topics(["t"], Deadline.after_ms(100))
     assert held() == before
 
 
 def test_closing_ends_the_wait_of_another_thread():
     with server(None) as address:
-        wire = KafkaClient(KafkaSettings((address,)), TransactionProfile.TV2)
-        pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 60_000)
-        wire.close()
+        client = KafkaClient(KafkaSettings((address,)), TransactionProfile.TV2)
+        pending = client.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 60_000)
+        client.close()
         with pytest.raises(NoAnswerError):
             pending.wait(Deadline.after_ms(60_000))

@@ -116,19 +116,19 @@ def test_one_of_several_brokers_that_answers_nothing_is_left_sooner():
         KafkaClient(KafkaSettings(("a:1",))),
     )
     minute = Deadline.after_ms(60_000)
-    turns_ms = [wire._cluster._turn_deadline(minute).left_ms for wire in (several, one)]
-    for wire in (several, one):
-        wire.close()
+    turns_ms = [client._cluster._turn_deadline(minute).left_ms for client in (several, one)]
+    for client in (several, one):
+        client.close()
     assert turns_ms[0] < turns_ms[1] <= KafkaSettings(("a:1",)).request_timeout_ms
 
 
 def test_the_number_of_shared_wires_is_bounded():
-    wires = [KafkaClient.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
-    assert [wire.closed for wire in wires[:3]] == [True, True, True]
-    assert not wires[-1].closed
-    assert len(connection_cache._kept) <= 8
-    for wire in wires:
-        wire.close()
+    clients = [KafkaClient.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
+    assert [client.closed for client in clients[:3]] == [True, True, True]
+    assert not clients[-1].closed
+    assert len(connection_cache._clients) <= 8
+    for client in clients:
+        client.close()
 
 
 def test_importing_the_settings_loads_nothing_heavy():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.errors import raises
 
-from eos.cli.test import Result, lines, run_cases, tell
+from eos.cli.test import Result, lines, print_results, run_cases
 from eos.config.load import load_pipeline
 from eos.errors import UsageError
 from eos.pipeline_tests.runner import CaseOutcome
@@ -79,16 +79,16 @@ def test_two_files_of_one_name_are_both_told_each_by_its_path(capsys):
     first = Result(Path("a"), "orders", [CaseOutcome("x", 1)])
     second = Result(Path("b"), "orders", [CaseOutcome("x", 0, missing=("m",))])
     other = Result(Path("c"), "bills", [CaseOutcome("y", 1)])
-    assert tell([first, other], as_json=False) == 0
+    assert print_results([first, other], as_json=False) == 0
     assert capsys.readouterr().out == "ok    orders: x\nok    bills: y\n"
-    assert tell([second, first, other], as_json=False) == 1
+    assert print_results([second, first, other], as_json=False) == 1
     assert capsys.readouterr().out.splitlines() == [
         "FAIL  orders (b): x",
         "    - m",
         "ok    orders (a): x",
         "ok    bills: y",
     ]
-    assert tell([second, first], as_json=True) == 1
+    assert print_results([second, first], as_json=True) == 1
     found = json.loads(capsys.readouterr().out)
     assert [(each["path"], each["passed"]) for each in found["tests"]] == [
         ("b", False),

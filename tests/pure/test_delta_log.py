@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 
 from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
-from eos.delta.table_check import require_whole
+from eos.delta.table_check import require_complete
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
@@ -43,7 +43,7 @@ def check(table: Table, known: TableState) -> str:
     now = log.newest()
     assert now is not None
     try:
-        require_whole("orders", table, log, known, now)
+        require_complete("orders", table, log, known, now)
     except PromiseBrokenError as error:
         return f"{error.code}: {error.message}; {error.hint}"
     return ""

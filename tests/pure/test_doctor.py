@@ -177,6 +177,6 @@ class Careless:
 
 def test_settings_that_would_lose_acknowledged_records_are_findings():
     found = [each for each in cluster_check._settings(Careless(), None) if each.level == "finding"]
-    assert [each.what for each in found] == ["elections", "replicas", "replicas"]
+    assert [each.subject for each in found] == ["elections", "replicas", "replicas"]
     assert "unclean.leader.election.enable=false" in found[0].remedy
     assert "__transaction_state has 1 of 3" in found[1].message

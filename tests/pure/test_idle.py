@@ -186,7 +186,7 @@ def test_a_ledger_that_can_not_be_trimmed_does_not_end_it(monkeypatch, lock, kin
 
 def test_a_disk_that_is_full_does_not_end_it(monkeypatch, lock):
     """The lock's file gets the number of who holds it."""
-    left, take = [1], lock.try_take
+    left, take = [1], lock.try_acquire
 
     def full():
         if left:
@@ -194,7 +194,7 @@ def test_a_disk_that_is_full_does_not_end_it(monkeypatch, lock):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return take()
 
-    monkeypatch.setattr(lock, "try_take", full)
+    monkeypatch.setattr(lock, "try_acquire", full)
     idle = Watched(lock)
     idle.until(lambda: bool(idle.warnings()) or not is_running())
     assert is_running()
@@ -206,13 +206,13 @@ def test_a_disk_that_is_full_does_not_end_it(monkeypatch, lock):
 def test_it_takes_the_lock_that_a_replaced_copy_still_held(tmp_path, lock):
     planned = plan(tmp_path / "lock")
     older, another = RunLock(planned), RunLock(planned)
-    older.take(is_forced=False)
-    lock.take(is_forced=True)
+    older.acquire(is_forced=False)
+    lock.acquire(is_forced=True)
     idle = Watched(lock)
     idle.goes_on()
     older.close()
     idle.goes_on()
     idle.goes_on()  # a whole turn lies between the two
-    assert not another.try_take()
+    assert not another.try_acquire()
     idle.watch.stop()
     another.close()

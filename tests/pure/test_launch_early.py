@@ -103,7 +103,7 @@ def test_as_soon_as_the_driver_is_known(number: signal.Signals, tmp_path: Path) 
     asked = AS_DRIVER.format(number=int(number))
     assert ended(asked, **{DRIVER_PID_FILE: str(pid_file)}) == (0, startup_signals.TOLD)
     assert pid_file.exists()
-    assert startup_signals.was_told(pid_file)
+    assert startup_signals.was_reported(pid_file)
 
 
 def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "from eos.launch import startup_signals as early; early.{}()"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with pytest.raises(startup_signals.UnstartedError):
-        driver.run([*words[:2], words[2].format("tell")], environment, tmp_path / "log")
+        driver.run([*words[:2], words[2].format("report_unstarted")], environment, tmp_path / "log")
     assert driver.run([*words[:2], words[2].format("usual")], environment, tmp_path / "log") == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

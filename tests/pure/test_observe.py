@@ -131,7 +131,7 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
             "warning: micro-batch 3, attempt 5 failed: a task died; it is not retried",
         ),
         (
-            events.AttemptFailed(3, 1, "interrupted", will_redo=False, is_asked=True),
+            events.AttemptFailed(3, 1, "interrupted", will_redo=False, is_requested=True),
             "micro-batch 3 aborted: the run is stopping, the next run retries it",
         ),
         (

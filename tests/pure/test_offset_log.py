@@ -157,14 +157,14 @@ def test_a_damaged_file_is_told_before_spark_reads_it(tmp_path, name, text):
         (tmp_path / each).write_text(content)
     checkpoint = Checkpoint(LocalFiles(), str(tmp_path))
     checkpoint.require_readable()
-    assert checkpoint.begun() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert checkpoint.known_partitions() == {TopicPartition("t", 0), TopicPartition("t", 1)}
     (tmp_path / name).write_text(text)
     with raises("checkpoint_unreadable") as caught:
         checkpoint.require_readable()
     assert name in caught.value.message
     (tmp_path / name).write_text(whole[name])
     (tmp_path / "commits/1").unlink()  # planned and not done: what it reads first is new
-    assert checkpoint.begun() == {TopicPartition("t", 0)}
+    assert checkpoint.known_partitions() == {TopicPartition("t", 0)}
 
 
 class Store(LocalFiles):

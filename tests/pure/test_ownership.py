@@ -47,16 +47,16 @@ def written_by(deployment: str, kind: str = "attempt") -> LedgerRecord:
 def test_a_second_run_of_the_machine_is_told_who_runs_and_what_to_do(tmp_path):
     planned = plan(tmp_path / "locks" / "eos.orders")
     first, second = RunLock(planned), RunLock(planned)
-    first.take(is_forced=False)
+    first.acquire(is_forced=False)
     with pytest.raises(UnavailableError) as caught:
-        second.take(is_forced=False)
+        second.acquire(is_forced=False)
     told = caught.value
     assert told.message.startswith(f"orders already runs on this machine as process {os.getpid()};")
     assert "--take-over" in told.hint
     assert (told.code, told.recovery) == ("already_running", Recovery.RESTART)
     assert told.fields["path"] == planned.names.lock
     first.close()
-    second.take(is_forced=False)
+    second.acquire(is_forced=False)
     second.close()
 
 
@@ -67,7 +67,7 @@ def test_a_look_at_the_lock_fails_no_startup(tmp_path, monkeypatch):
     assert look.try_shared()
     monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=lambda _s: look.close()))
     lock = RunLock(plan(path))
-    assert lock.try_take()
+    assert lock.try_acquire()
     assert is_held(path)
     lock.close()
 
@@ -75,10 +75,10 @@ def test_a_look_at_the_lock_fails_no_startup(tmp_path, monkeypatch):
 def test_taken_twice_by_the_same_run_it_is_still_held(tmp_path):
     planned = plan(tmp_path / "lock")
     first, second = RunLock(planned), RunLock(planned)
-    first.take(is_forced=False)
-    first.take(is_forced=False)
-    assert first.try_take()
-    assert not second.try_take()
+    first.acquire(is_forced=False)
+    first.acquire(is_forced=False)
+    assert first.try_acquire()
+    assert not second.try_acquire()
     first.close()
     second.close()
 
@@ -92,11 +92,11 @@ def test_the_death_of_its_holder_frees_it(tmp_path, number):
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with raises("already_running") as caught:
-            lock.take(is_forced=False)
+            lock.acquire(is_forced=False)
         assert "as process 4711;" in caught.value.message
         holder.send_signal(number)
         holder.wait()
-    lock.take(is_forced=False)
+    lock.acquire(is_forced=False)
     assert path.read_text() == f"{os.getpid()}\n"
     lock.close()
 
@@ -104,13 +104,13 @@ def test_the_death_of_its_holder_frees_it(tmp_path, number):
 def test_by_force_it_runs_without_the_lock_and_takes_it_when_the_holder_ends(tmp_path):
     planned = plan(tmp_path / "lock")
     older, newer, third = RunLock(planned), RunLock(planned), RunLock(planned)
-    older.take(is_forced=False)
-    newer.take(is_forced=True)
-    assert not newer.try_take()
+    older.acquire(is_forced=False)
+    newer.acquire(is_forced=True)
+    assert not newer.try_acquire()
     older.close()
-    assert newer.try_take()
+    assert newer.try_acquire()
     with pytest.raises(UnavailableError):
-        third.take(is_forced=False)
+        third.acquire(is_forced=False)
     newer.close()
     third.close()
 
@@ -118,10 +118,10 @@ def test_by_force_it_runs_without_the_lock_and_takes_it_when_the_holder_ends(tmp
 def test_a_holder_that_did_not_write_yet_who_it_is_is_no_riddle(tmp_path):
     planned = plan(tmp_path / "lock")
     first, second = RunLock(planned), RunLock(planned)
-    first.take(is_forced=False)
+    first.acquire(is_forced=False)
     Path(planned.names.lock).write_text("")
     with raises("already_running") as caught:
-        second.take(is_forced=False)
+        second.acquire(is_forced=False)
     assert "process" not in caught.value.message
     first.close()
     second.close()
@@ -130,9 +130,9 @@ def test_a_holder_that_did_not_write_yet_who_it_is_is_no_riddle(tmp_path):
 def test_a_state_root_that_is_no_folder_of_this_machine_has_no_lock(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = RunLock(plan()), RunLock(plan())
-    first.take(is_forced=False)
-    second.take(is_forced=False)
-    assert second.try_take()
+    first.acquire(is_forced=False)
+    second.acquire(is_forced=False)
+    assert second.try_acquire()
     first.close()
     second.close()
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +142,7 @@ def test_pipelines_of_one_state_root_have_locks_of_their_own(tmp_path):
     names = [Names.of("eos", name, str(tmp_path)) for name in ("orders", "payments")]
     locks = [RunLock(plan(each.lock)) for each in names]
     for lock in locks:
-        lock.take(is_forced=False)
+        lock.acquire(is_forced=False)
     for lock in locks:
         lock.close()
     assert Names.of("eos", "orders", "s3a://bucket/state").lock == ""

@@ -23,7 +23,7 @@ def refused() -> PartitionQueue:
     lane.add(batch.blob, batch.records, batch.digest)
     (item,) = lane.items
     lane.sent(item)
-    lane.answered(item, ProduceAnswer(19))
+    lane.process(item, ProduceAnswer(19))
     lane.resend()
     lane.sent(item)
     return lane
@@ -49,5 +49,5 @@ def test_only_a_single_record_that_is_too_large_ends_the_run(records: int, kind:
     lane.add(batch.blob, batch.records, batch.digest)
     lane.sent(lane.items[0])
     with pytest.raises(kind, match=r"MESSAGE_TOO_LARGE \(10\) to Produce for out-0") as stop:
-        lane.answered(lane.items[0], ProduceAnswer(10))
+        lane.process(lane.items[0], ProduceAnswer(10))
     assert stop.value.fields["kafka_error"] == 10

@@ -38,7 +38,7 @@ def mode(path: Path) -> int:
 def test_folders_and_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
     root = tmp_path / "state"
     private_files.prepare_root(root, None)
-    private_files.make(root / "dedup" / "one")
+    private_files.create_folder(root / "dedup" / "one")
     lock = FileLock(root / "locks" / "eos.orders")
     with open(
         private_files.own(root / "logs" / "orders") / "jvm.log", "wb", opener=private_files.opener
@@ -54,7 +54,7 @@ def test_folders_and_files_are_private_whatever_the_umask_is(tmp_path: Path) -> 
 def test_what_is_in_a_shared_root_is_for_its_group(tmp_path: Path) -> None:
     root = tmp_path / "state"
     private_files.prepare_root(root, GROUP)
-    private_files.make(root / "dedup" / "one")
+    private_files.create_folder(root / "dedup" / "one")
     lock = FileLock(root / "locks" / "eos.orders")
     lock.close()
     made = [root, *root.rglob("*")]

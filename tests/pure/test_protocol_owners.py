@@ -95,7 +95,7 @@ def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read(
     with pytest.raises(FencedError):
         coordinator.settle(some())
     assert coordinator.is_disputed
-    coordinator.fence_again(coordinator.look(some()).identity, some())
+    coordinator.fence_again(coordinator.describe(some()).identity, some())
     assert isinstance(coordinator.state, AwaitingLedger)
     coordinator.settled(committed=False)
     attempt(coordinator)
@@ -111,7 +111,7 @@ def test_a_second_chance_that_is_refused_leaves_it_disputed():
     with pytest.raises(FencedError):
         coordinator.abort(some())
     assert isinstance(coordinator.state, FenceUnclear)
-    seen = coordinator.look(some()).identity
+    seen = coordinator.describe(some()).identity
     broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.ANSWER, code=90))
     with pytest.raises(FencedError):
         coordinator.fence_again(seen, some())
@@ -126,7 +126,7 @@ def test_a_second_chance_takes_nothing_from_who_was_granted_the_id_since(profile
     former, newer = owner(broker, profile), owner(broker, profile)
     former.fence(some())
     attempt(former)
-    seen = former.look(some()).identity
+    seen = former.describe(some()).identity
     newer.fence(some())
     assert former.commit(some()) is Conclusion.IN_DOUBT
     with pytest.raises(FencedError):
@@ -204,7 +204,7 @@ def test_a_forgotten_id_at_the_last_epoch_looks_like_its_rotation_until_the_ledg
     with pytest.raises(AttemptFailedError, match="INVALID_PRODUCER_ID_MAPPING"):
         record(coordinator)
     coordinator.abort(some())
-    assert coordinator.is_judging
+    assert coordinator.is_awaiting_ledger
     with pytest.raises(TransitionError):
         coordinator.produce({LEDGER: b""}, some())
 

@@ -164,7 +164,7 @@ def test_what_a_sink_writes_by_stays_while_others_register(
     asked.add("u", ORDER)
     before = planned(tmp_path, sink=SINKS)
     for looks in (True, False):
-        made = with_registry(before, Registry(url=asked.url), looks=looks)
+        made = with_registry(before, Registry(url=asked.url), is_preview=looks)
         asked.add("t", {**NEWER, "doc": f"{looks}"})
         columns = [*made.outputs.columns.values()]
         assert columns[0].schema_id == number

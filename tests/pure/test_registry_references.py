@@ -16,7 +16,7 @@ from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.formats import registry_references
 from eos.formats.registry_client import Client
-from eos.formats.registry_references import RegisteredSchema, Version, standing_alone
+from eos.formats.registry_references import RegisteredSchema, Version, without_references
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 
@@ -97,7 +97,9 @@ def test_the_same_short_name_in_three_namespaces_is_three_types() -> None:
     kinds = [record(name, (name[0], "int")) for name in ("T", "a.T", "b.T")]
     main = record("a.Main", ("x", "T"), ("y", "b.T"), ("z", "T"))
     known = {Version("s", n): RegisteredSchema(json.dumps(each)) for n, each in enumerate(kinds)}
-    whole = json.loads(standing_alone(RegisteredSchema(json.dumps(main), tuple(known)), known.get))
+    whole = json.loads(
+        without_references(RegisteredSchema(json.dumps(main), tuple(known)), known.get)
+    )
     first, second, third = [each["type"] for each in whole["fields"]]
     assert [first["namespace"], second["namespace"], third] == ["a", "b", "a.T"]
     assert [each["fields"][0]["name"] for each in (first, second)] == ["a", "b"]
@@ -153,11 +155,11 @@ def test_how_much_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(registry_references, "REFERRED_MAX", 50)
     with pytest.raises(ValueError, match="nested more than 20 deep"):
-        standing_alone(RegisteredSchema('"int"', (Version("s", 1),)), deeper)
+        without_references(RegisteredSchema('"int"', (Version("s", 1),)), deeper)
     assert len(asked) == 20
     many = tuple(Version("s", number) for number in range(51))
     with pytest.raises(ValueError, match="refers to more than 50 schemas"):
-        standing_alone(RegisteredSchema('"int"', many), wider)
+        without_references(RegisteredSchema('"int"', many), wider)
     assert len(asked) == 70
 
 
@@ -169,5 +171,5 @@ def test_what_many_ways_lead_to_is_followed_once() -> None:
         below = (Version("a", at.number + 1), Version("b", at.number + 1))
         return RegisteredSchema('"int"', below if at.number < 15 else ())
 
-    assert standing_alone(RegisteredSchema('"int"', (Version("a", 1),)), ladder) == '"int"'
+    assert without_references(RegisteredSchema('"int"', (Version("a", 1),)), ladder) == '"int"'
     assert len(asked) == len(set(asked)) == 29

@@ -10,7 +10,7 @@ from eos.kafka.acls import missing
 from eos.kafka.api import Api
 from eos.kafka.outcomes import describe
 from eos.kafka.refusals import refused
-from eos.plan.security import told_who
+from eos.plan.security import naming_principal
 from eos.run.java_client_errors import source_refusal
 from eos.spark.failure import Failure, Link
 from eos.startup.topic_lookup import _unseen
@@ -102,14 +102,20 @@ def test_what_is_no_refusal_names_no_right():
 
 def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
     error = describe(Api.PRODUCE, 29, where="a-0")
-    with pytest.raises(KafkaRefusedError, match="User:ANONYMOUS lacks WRITE"), told_who(None):
+    with (
+        pytest.raises(KafkaRefusedError, match="User:ANONYMOUS lacks WRITE"),
+        naming_principal(None),
+    ):
         raise error
     mutual = Security(protocol="SSL", certificate="/a/b.pem")
-    with pytest.raises(KafkaRefusedError, match="The principal lacks") as caught, told_who(mutual):
+    with (
+        pytest.raises(KafkaRefusedError, match="The principal lacks") as caught,
+        naming_principal(mutual),
+    ):
         raise error
     assert "openssl x509 -noout -subject -nameopt RFC2253 -in /a/b.pem" in caught.value.hint
     other = AttemptFailedError("example", "anything else")
-    with pytest.raises(AttemptFailedError) as same, told_who(mutual):
+    with pytest.raises(AttemptFailedError) as same, naming_principal(mutual):
         raise other
     assert same.value is other
 

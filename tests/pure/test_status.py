@@ -36,7 +36,7 @@ def last(kind: Kind, process: int = GONE, host: str = "", by: str = "here") -> L
 def test_a_held_lock_is_a_run_whatever_the_ledger_says(tmp_path: Path) -> None:
     planned = plan(tmp_path / "lock")
     with closing(RunLock(planned)) as lock:
-        lock.take(is_forced=False)
+        lock.acquire(is_forced=False)
         for record in (None, last("stop"), last("attempt")):
             assert liveness_of(planned, record) == (Liveness.YES, os.getpid())
     assert liveness_of(planned, last("stop")) == (Liveness.NO, None)

@@ -45,7 +45,7 @@ print("ready", flush=True)
 end = time.monotonic() + 300
 while time.monotonic() < end:
     time.sleep(0.05)
-    if asked.is_asked and sys.argv[2] == "starting":
+    if asked.is_requested and sys.argv[2] == "starting":
         print("asked", flush=True)
         threading.Event().wait(300)
 """
@@ -138,7 +138,7 @@ def test_two_signals_of_one_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> N
     for at in (5.0, 5.0, 5.9):
         now[0] = at
         asked._handle(signal.SIGTERM, None)
-        assert asked.is_asked
+        assert asked.is_requested
     assert ended == []
     now[0] = 6.0
     asked._handle(signal.SIGTERM, None)

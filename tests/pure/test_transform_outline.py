@@ -32,7 +32,7 @@ for name, rate in [line.split() for line in sys.stdin]:
     for looks in (True, False):
         try:
             (found,) = load(
-                [Step(f"{name}:made", {"rate": rate})], folder, folder / "a", looks=looks
+                [Step(f"{name}:made", {"rate": rate})], folder, folder / "a", is_preview=looks
             )
             is_left_out, told = name not in sys.modules, f"{found.arguments}"
         except TransformError as error:

@@ -172,22 +172,22 @@ def test_what_was_dropped_is_proven_by_another_record():
 )
 def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offset, words):
     made = judged({A: SENT}, FIRST, attempt(2, {A: (3, 6)}, verdicts, (producer,)))
-    (finding,) = made.findings.kept[FindingKind.WRONG]
+    (finding,) = made.findings.listed[FindingKind.WRONG]
     assert (finding.case, finding.offset, finding.witness.ledger_offset) == ("unproven", offset, 2)
     assert words in finding.message
     # Where the source is cut off, nobody knows.
     cut = judged({A: SENT}, attempt(2, {A: (3, 6)}, verdicts, (producer,)), is_cut=True)
-    assert not cut.findings.kept[FindingKind.WRONG]
-    assert cut.findings.kept[FindingKind.GONE]
+    assert not cut.findings.listed[FindingKind.WRONG]
+    assert cut.findings.listed[FindingKind.GONE]
 
 
 def test_what_dedup_refused_was_read_and_proves_nothing():
     """Offsets 1 and 2 are dead letters: then 3 and 4, which are the same, were no duplicates. Nor
     does a newer epoch fence that was refused itself."""
     made = judged({A: SENT}, FIRST, AGAIN, refused={A: [1]})
-    (finding,) = made.findings.kept[FindingKind.WRONG]
+    (finding,) = made.findings.listed[FindingKind.WRONG]
     assert (finding.offset, finding.witness.ledger_offset) == (3, 2)
-    assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.kept[
+    assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.listed[
         FindingKind.WRONG
     ]
     assert not judged({A: SENT}, FIRST, AGAIN, refused={A: [0, 5], B: [1, 2]}).findings.counts
@@ -209,7 +209,7 @@ def test_what_was_refused_once_and_accepted_behind_a_rewind_proves():
     first = attempt(1, {A: (0, 3)})
     for refused, is_proven in (([1, 2], True), ([1, 1, 2], False)):
         made = judged({A: SENT}, first, back, again, refused={A: refused})
-        assert bool(made.findings.kept[FindingKind.WRONG]) is not is_proven, refused
+        assert bool(made.findings.listed[FindingKind.WRONG]) is not is_proven, refused
 
 
 @pytest.mark.parametrize("is_spread", [False, True])
@@ -283,10 +283,10 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 def test_what_nobody_read_and_what_lies_in_another_partition_proves_nothing():
     skipping = attempt(1, {A: (2, 3)})  # a person moved the position past 0 and 1
     made = judged({A: SENT}, skipping, AGAIN)
-    assert made.findings.kept[FindingKind.WRONG][0].offset == 3
+    assert made.findings.listed[FindingKind.WRONG][0].offset == 3
     sent = {A: SENT[:3], B: SENT[:3]}
     claim = attempt(2, {B: (0, 3)}, {"duplicate": 1}, (["in", 1, "a", "duplicate", 1, 1, 1],))
-    assert judged(sent, FIRST, claim).findings.kept[FindingKind.WRONG]
+    assert judged(sent, FIRST, claim).findings.listed[FindingKind.WRONG]
 
 
 def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(monkeypatch):
@@ -303,7 +303,7 @@ def test_behind_a_rewind_the_order_begins_anew():
     rewind = CommittedAttempt(back, "q", {A: (3, 3)}, None, [])
     again = attempt(4, AGAIN.ranges, {"duplicate": 2}, AGAIN.dedup["producers"])
     made = judged({A: SENT}, FIRST, AGAIN, rewind, again, is_spread=True)
-    assert not made.findings.counts, made.findings.kept
+    assert not made.findings.counts, made.findings.listed
     assert made.proven == 4
 
 
@@ -315,22 +315,22 @@ def test_numbers_that_are_spread_are_proven_by_other_partitions():
     told = [["in", 0, "a", "duplicate", 1, 4, 4], ["in", 1, "a", "duplicate", 3, 1, 4]]
     claim = attempt(2, {A: (3, 6), B: (1, 6)}, {"duplicate": 4}, tuple(told))
     made = judged(sent, first, claim, is_spread=True)
-    assert not made.findings.counts, made.findings.kept
+    assert not made.findings.counts, made.findings.listed
     assert made.proven == 4
     shown = {(each.at, each.offset): tuple(each.proof) for each in made.shown}
     assert shown == {(A, 4): (A, 3), (B, 1): (A, 1)}
     # Not by its own partition alone, and not by what came later.
-    assert judged(sent, first, claim).findings.kept[FindingKind.WRONG]
+    assert judged(sent, first, claim).findings.listed[FindingKind.WRONG]
     early = attempt(
         1, {A: (0, 3), B: (0, 0)}, {"duplicate": 1}, (["in", 0, "a", "duplicate", 1, 1, 1],)
     )
     late = attempt(2, {A: (3, 6), B: (0, 6)})
-    (finding,) = judged(sent, early, late, is_spread=True).findings.kept[FindingKind.WRONG]
+    (finding,) = judged(sent, early, late, is_spread=True).findings.listed[FindingKind.WRONG]
     assert (finding.at, finding.offset) == (A, 1)
     fenced = {A: [("a", 0, 0)], B: [("a", 1, 0)]}
     told = (["in", 0, "a", "fenced", 1, 0, 0],)
     claim = attempt(1, {A: (0, 1), B: (0, 1)}, {"fenced": 1}, told)
-    assert judged(fenced, claim, is_spread=True).findings.kept[FindingKind.WRONG]
+    assert judged(fenced, claim, is_spread=True).findings.listed[FindingKind.WRONG]
     assert not judged({A: SENT}, FIRST, AGAIN, FENCED, is_spread=True).findings.counts
 
 
@@ -360,7 +360,7 @@ def test_spread_proofs_are_those_of_a_plain_oracle():
             attempts.append(attempt(len(attempts), ranges, verdicts, tuple(told)))
             at, dropped = ends, dropped + count
         made = judged(sent, *attempts, is_spread=True)
-        assert not made.findings.counts, made.findings.kept
+        assert not made.findings.counts, made.findings.listed
         assert made.proven == dropped
         # One more than there was is found, whichever attempt says so.
         claiming = [place for place, each in enumerate(attempts) if each.dedup]
@@ -368,12 +368,12 @@ def test_spread_proofs_are_those_of_a_plain_oracle():
             place = seen.choice(claiming)
             lying = attempts[place]
             lying.dedup["verdicts"]["duplicate"] += 1
-            assert judged(sent, *attempts, is_spread=True).findings.kept[FindingKind.WRONG]
+            assert judged(sent, *attempts, is_spread=True).findings.listed[FindingKind.WRONG]
 
 
 def test_a_file_that_does_not_say_how_is_told():
     made = DropCheck(Findings(), None)
     made.see(AGAIN)
     made.prove()
-    (finding,) = made.findings.kept[FindingKind.GONE]
+    (finding,) = made.findings.listed[FindingKind.GONE]
     assert finding.case == "dropped_unread"

@@ -14,7 +14,7 @@ from eos.kafka.api import Identity
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 from eos.verify.cross_checks import LedgerLevel
-from eos.verify.delta_tables import Sinks, TableWrite, look, of_tables
+from eos.verify.delta_tables import Sinks, TableWrite, of_tables, read_tables
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
@@ -68,7 +68,7 @@ def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
     write_deltalake(there.path, rows, commit_properties=done)
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
     every = (there, absent, broken, elsewhere)
-    found = look(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
+    found = read_tables(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
     assert isinstance(found["all"], TableWrite)
     assert (found["all"].at, found["all"].version) == (12, 0)
     assert found["no"] == "is gone"
@@ -86,7 +86,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
 
     def found() -> list[str]:
         level = replace(known(14, 12, "stop"), tables={"all": TableState(identity, 12, 1)})
-        return [each.case for each in of_tables(sinks, look(sinks), level, level)]
+        return [each.case for each in of_tables(sinks, read_tables(sinks), level, level)]
 
     assert found() == []
     DeltaTable(there.path).restore(0)

@@ -26,7 +26,7 @@ def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
     run.add(3)
     with pytest.raises(kind, match=rf"\({code}\) to AddPartitionsToTxn for (a-0|b-0)"):
         run.writer.finish()
-    assert run.wire.sent == []
+    assert run.client.sent == []
     assert run.check_log() == 0
 
 
@@ -43,8 +43,8 @@ def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, w
     run.add(0)
     with pytest.raises(kind, match=words):
         run.writer.finish()
-    assert len(run.wire.asked_to_add) == 20
-    assert run.wire.sent == []
+    assert len(run.client.asked_to_add) == 20
+    assert run.client.sent == []
 
 
 def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
@@ -55,7 +55,9 @@ def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
     run.add(1)
     run.add(3)
     run.check_receipts(run.writer.finish())
-    assert run.wire.asked_to_add == [frozenset({A0, A1})] * 2 + [frozenset({TARGETS.partitions[3]})]
+    assert run.client.asked_to_add == [frozenset({A0, A1})] * 2 + [
+        frozenset({TARGETS.partitions[3]})
+    ]
 
 
 def test_a_partition_that_was_written_to_is_not_even_added():
@@ -63,9 +65,9 @@ def test_a_partition_that_was_written_to_is_not_even_added():
     run.add(1)
     run.writer.finish()
     again = WriterRun(profile=TransactionProfile.TV1)
-    again.broker = again.wire.broker = run.broker
+    again.broker = again.client.broker = run.broker
     again.identity = again.writer._identity = run.identity
     again.add(1, records=2)
     with raises("epoch_already_used"):
         again.writer.finish()
-    assert again.wire.asked_to_add == []
+    assert again.client.asked_to_add == []

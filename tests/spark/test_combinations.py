@@ -19,7 +19,7 @@ from eos.plan.plan import Plan
 from eos.read.dedup_by import Distinct
 from eos.spark.steps import transformed
 from eos.transform.plan_check import PlanState, check_stream
-from eos.transform.sql import Query, ask
+from eos.transform.sql import Query, run_query
 
 pytestmark = pytest.mark.spark
 RECORD = (
@@ -77,7 +77,7 @@ FROM input WATERMARK ts DELAY OF INTERVAL 2 HOURS GROUP BY window(ts, '1 hour')
 
 
 def in_sql(rows: DataFrame) -> DataFrame:
-    return ask(Query(SQL, "SQL step"), rows, {})
+    return run_query(Query(SQL, "SQL step"), rows, {})
 
 
 def in_python(rows: DataFrame) -> DataFrame:

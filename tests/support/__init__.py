@@ -18,13 +18,14 @@ Kafka, as a client that shares no code with `eos` sees it:
 Without Kafka and without Spark:
     simulated_broker   a broker in the process; `conformance` compares it with a real one
     dedup              rows and verdicts of dedup
-    dedup_model        oracles of dedup, and what upstreams send; program: an upstream
+    dedup_model        what upstreams send to dedup; program: an upstream
     doubles            doubles of Spark, the event bus, a crash and a plan
 
 Pipelines on a real broker, without Spark:
     pipeline_copy      a pipeline that copies a topic; program: one process of it
     scenes             many copies at a time, with the checks of what they wrote
     owners             copies as processes that a test pauses, wakes and kills
+    verbs              the verbs of the command line, called with their arguments
     recovery           a pipeline whose ledger, group and checkpoint are damaged and recovered
     audit              a pipeline with an audit table; program: brings the table up to the ledger
     report_page        histories for the report, and a browser to look at it

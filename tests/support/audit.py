@@ -45,8 +45,8 @@ from support.waiting import wait_until
 _ORDER = "ledger_offset, epoch, target_partition"
 
 
-def projection(scene: Scene, wire: KafkaClient, location: Path) -> Projection:
-    return Projection(TransactionsTable(location), wire, scene.job.name, scene.job.ledger)
+def projection(scene: Scene, client: KafkaClient, location: Path) -> Projection:
+    return Projection(TransactionsTable(location), client, scene.job.name, scene.job.ledger)
 
 
 def projection_of(pipeline: Pipeline) -> Projection:
@@ -150,7 +150,7 @@ class CopyingPipeline(Pipeline):
     def running(self, *, take_over: bool = False) -> Iterator[CopyingRun]:
         planned = self.planned()
         with contextlib.closing(RunLock(planned)) as lock:
-            lock.take(is_forced=take_over)
+            lock.acquire(is_forced=take_over)
             yield self.process(self, planned, take_over)
 
     def ran(self, *records: int) -> CopyingPipeline:
@@ -206,14 +206,14 @@ class CopyingRun(PipelineRun):
         self.fails = 0  # so many attempts die once they have written
 
     def _copied(self, identity: Identity, step: PlannedBatch, floors: Ends) -> Sequence[Receipt]:
-        topic = self.wire.topics([self.of.target], soon())[self.of.target]
+        topic = self.client.topics([self.of.target], soon())[self.of.target]
         targets = Targets.of({self.of.target: (topic.partitions, 1_000_000)})
         names = self.of.planned().names
-        writer = Writer(self.wire, names.transactional_id, identity, targets, soon(), CrashPlan())
+        writer = Writer(self.client, names.transactional_id, identity, targets, soon(), CrashPlan())
         planned: dict[int, int] = {}
         for tp, end in sorted(step.ends.items()):
             start = floors.get(tp, step.starts.get(tp, 0))
-            records = self.wire.read_records(tp, start, end, committed=True, deadline=soon())
+            records = self.client.read_records(tp, start, end, committed=True, deadline=soon())
             pairs = [(b"key", b"%06d" % int(each.value or b"")) for each in records]  # all as long
             write_pairs(writer, tp.partition, pairs, self.of.codec)
             planned[tp.partition] = len(records)

@@ -179,9 +179,9 @@ class Transaction(NamedTuple):
     epoch: int
 
 
-def transaction_state(wire: KafkaClient, transactional_id: str) -> Transaction:
-    deadline, cluster = Deadline.after_ms(PATIENCE_S * 1000), wire._cluster
-    response = cluster.ask(
+def transaction_state(client: KafkaClient, transactional_id: str) -> Transaction:
+    deadline, cluster = Deadline.after_ms(PATIENCE_S * 1000), client._cluster
+    response = cluster.send_repeatable(
         lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
         lambda: DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id]),
         deadline,
@@ -191,24 +191,24 @@ def transaction_state(wire: KafkaClient, transactional_id: str) -> Transaction:
     return Transaction(found.transaction_state, found.producer_id, found.producer_epoch)
 
 
-def wait_ended(wire: KafkaClient, transactional_id: str) -> Transaction:
+def wait_ended(client: KafkaClient, transactional_id: str) -> Transaction:
     """Until what was decided is carried out, with all of its markers. What is open stays open."""
-    return _wait_for(wire, transactional_id, lambda state: not state.startswith("Prepare"))
+    return _wait_for(client, transactional_id, lambda state: not state.startswith("Prepare"))
 
 
-def wait_for_state(wire: KafkaClient, transactional_id: str, *states: str) -> Transaction:
+def wait_for_state(client: KafkaClient, transactional_id: str, *states: str) -> Transaction:
     """Until the coordinator says one of these. "": it has forgotten the id."""
-    return _wait_for(wire, transactional_id, states.__contains__)
+    return _wait_for(client, transactional_id, states.__contains__)
 
 
 def _wait_for(
-    wire: KafkaClient, transactional_id: str, is_met: Callable[[str], bool]
+    client: KafkaClient, transactional_id: str, is_met: Callable[[str], bool]
 ) -> Transaction:
     def met() -> Transaction | None:
-        found = transaction_state(wire, transactional_id)
+        found = transaction_state(client, transactional_id)
         return found if is_met(found.state) else None
 
-    return wait_until(met, lambda: f"still {transaction_state(wire, transactional_id)}")
+    return wait_until(met, lambda: f"still {transaction_state(client, transactional_id)}")
 
 
 # --- a log, as bytes: shares no code with what reads it ------------------------------------------

@@ -183,12 +183,12 @@ _ASKS_NOBODY = {"close", "forget_coordinators"}
 class WatchedClient:
     """In the place of a `Wire`: calls `before` with the name of what is asked, then asks it."""
 
-    def __init__(self, wire: KafkaClient, before: Callable[[str], None]) -> None:
-        self._wire = wire
+    def __init__(self, client: KafkaClient, before: Callable[[str], None]) -> None:
+        self._client = client
         self._before = before
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._wire, name)
+        found = getattr(self._client, name)
         if not callable(found) or name in _ASKS_NOBODY:
             return found
 

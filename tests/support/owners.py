@@ -152,7 +152,7 @@ class Jitter:
 
 def _run_with_jitter(copy: Copy, seed: str) -> EosError | None:
     copy.crash = jitter = Jitter(random.Random(seed))
-    copy.wire = WatchedClient(copy.wire, jitter.reached)
+    copy.client = WatchedClient(copy.client, jitter.reached)
     copy.writers = WatchedClient(copy.writers, jitter.reached)
     time.sleep(jitter.random.uniform(0, APART_S_MAX))
     return run_to_end(copy)

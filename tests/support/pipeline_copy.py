@@ -95,7 +95,7 @@ class Job:
         bootstrap, timeout_ms = tuple(self.bootstrap.split(",")), self.transaction_timeout_ms
         return plan_of(names, bootstrap, self.source, self.deployment, timeout_ms)
 
-    def wire(self, role: str = "") -> KafkaClient:
+    def client(self, role: str = "") -> KafkaClient:
         settings = KafkaSettings(
             tuple(self.bootstrap.split(",")),
             client_id=self.name + role,
@@ -118,26 +118,26 @@ class Copy:
         self.committed: list[int] = []
         self.crash = crash or CrashPlan()
         self.lock = RunLock(job.plan())
-        self.wire = job.wire()
-        self.writers = job.wire(".writer")
-        self.reader = job.wire(".source")
+        self.client = job.client()
+        self.writers = job.client(".writer")
+        self.reader = job.client(".source")
 
     def __enter__(self) -> Copy:  # noqa: PYI034 - typing.Self begins with 3.11
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for wire in (self.wire, self.writers, self.reader):
-            wire.close()
+        for client in (self.client, self.writers, self.reader):
+            client.close()
         self.lock.close()
 
     def start(self, *, take_over: bool = False) -> None:
         """Look, fence, read, decide: `run.pipeline` in the same order."""
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
         planned = self.job.plan()
-        self.lock.take(is_forced=take_over)
-        self.wire.agree_on_profile(deadline)
-        source = LiveSource(planned, self.wire)
-        taken = acquire(planned, self.wire, self.crash, deadline, is_forced=take_over)
+        self.lock.acquire(is_forced=take_over)
+        self.client.agree_on_profile(deadline)
+        source = LiveSource(planned, self.client)
+        taken = acquire(planned, self.client, self.crash, deadline, is_forced=take_over)
         self.coordinator = taken.coordinator
         with still_ours(taken.coordinator, taken.ledger):
             position = resume_position(planned, source, taken.last, self.told, deadline)
@@ -183,7 +183,7 @@ class Copy:
     def _execute(self, identity: Identity, step: PlannedBatch, floors: Ends) -> Sequence[Receipt]:
         """The Spark job: reads the ranges, encodes, writes, and accounts for it."""
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
-        topic = self.wire.topics([self.job.target], deadline)[self.job.target]
+        topic = self.client.topics([self.job.target], deadline)[self.job.target]
         targets = Targets.of({self.job.target: (topic.partitions, 1_000_000)})
         writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.jobs` does
         writer = Writer(self.writers, self.job.name, identity, targets, writing, self.crash)

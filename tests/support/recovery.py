@@ -96,7 +96,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         # Kept: one that is collected never answers.
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
-        self.asks = self.wire()
+        self.asks = self.client()
         self.declare()
         if not self.pattern:
             self.create(self.source, self.partitions)
@@ -133,13 +133,13 @@ class Pipeline:
         profile = load_profile(self.words[2], self.folder)
         return known(plan(pipeline, profile, (self.bootstrap,), ()))
 
-    def wire(self) -> KafkaClient:
+    def client(self) -> KafkaClient:
         self.wires.append(KafkaClient(KafkaSettings((self.bootstrap,)), TransactionProfile.TV2))
         return self.wires[-1]
 
     def close(self) -> None:
-        for wire in self.wires:
-            wire.close()
+        for client in self.wires:
+            client.close()
 
     # --- its processes -------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Pipeline:
         """A start, up to the record of it. Ends without a clean stop, as if it had died."""
         planned = self.planned()
         with contextlib.closing(RunLock(planned)) as lock:
-            lock.take(is_forced=take_over)
+            lock.acquire(is_forced=take_over)
             yield PipelineRun(self, planned, take_over)
 
     def ran(self, *records: int) -> Pipeline:
@@ -201,17 +201,17 @@ class Pipeline:
     # --- what is there -------------------------------------------------------------------------
 
     def last(self) -> LedgerRecord:
-        found = ledger_of(self.planned(), self.asks).look(soon())
+        found = ledger_of(self.planned(), self.asks).peek(soon())
         assert found is not None
         return found
 
     def ledger_ends(self) -> Mapping[TopicPartition, int]:
         """How long the ledger topic is: whoever writes to it moves this."""
-        wire, topic = self.asks, self.planned().names.ledger
-        if wire.topics([topic], soon())[topic].error:
+        client, topic = self.asks, self.planned().names.ledger
+        if client.topics([topic], soon())[topic].error:
             return {}
         at = TopicPartition(topic, 0)
-        return wire.list_offsets([at], "latest", committed=False, deadline=soon())
+        return client.list_offsets([at], "latest", committed=False, deadline=soon())
 
     def ends(self) -> dict[str, dict[str, int]]:
         return nested(self.last().position.ends)
@@ -264,14 +264,14 @@ class PipelineRun:
     def __init__(self, pipeline: Pipeline, planned: Plan, take_over: bool) -> None:
         self.told = EventLog()
         self.transactional_id = planned.names.transactional_id
-        self.wire = wire = pipeline.wire()
-        source = LiveSource(planned, pipeline.wire())
+        self.client = client = pipeline.client()
+        source = LiveSource(planned, pipeline.client())
         files = LocalFiles()
 
         def examine(last: LedgerRecord | None) -> None:
             require_local(with_state(planned, last), files, None, last, accepts=False)
 
-        taken = acquire(planned, wire, Points(self), soon(), is_forced=take_over, examine=examine)
+        taken = acquire(planned, client, Points(self), soon(), is_forced=take_over, examine=examine)
         position = resume_position(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
         planned, last = with_state(taken.planned, taken.last), taken.last
@@ -279,7 +279,7 @@ class PipelineRun:
         self.location = chosen.location
         self.batches.note("start")
         self.settled()
-        self.starts = starting_offsets(planned, wire, position, soon())
+        self.starts = starting_offsets(planned, client, position, soon())
         self.spark = CheckpointFolder(Path(self.location))
         self.read: list[PlannedBatch] = []
 
@@ -304,7 +304,9 @@ class PipelineRun:
         if number is None or number == committed:
             number = 0 if number is None else number + 1
             before = spark.starts() if number == 0 else files.ends(number - 1)
-            latest = self.wire.list_offsets(self.starts, "latest", committed=True, deadline=soon())
+            latest = self.client.list_offsets(
+                self.starts, "latest", committed=True, deadline=soon()
+            )
             first = self.batches.source.earliest(self.starts)
             starts = {tp: before.get(tp, first[tp]) for tp in self.starts}
             ends = {tp: min(start + records, latest[tp]) for tp, start in starts.items()}
@@ -320,7 +322,7 @@ class PipelineRun:
     def settled(self) -> None:
         """Waits for the commit's markers: the broker answers before it writes them."""
         self.batches.ledger.read_last(soon())
-        wait_ended(self.wire, self.transactional_id)
+        wait_ended(self.client, self.transactional_id)
 
     def _ran(self, step: PlannedBatch, floors: Ends) -> list[Any]:
         starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}

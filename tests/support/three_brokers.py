@@ -57,7 +57,7 @@ class ThreeBrokers:
     def __init__(self, kafka: EmbeddedKafka, proxy: Proxy, ports: Mapping[int, int]) -> None:
         self.kafka, self.proxy = kafka, proxy
         self.bootstrap = ",".join(f"{HOST}:{ports[number]}" for number in NODES)
-        self.wire = KafkaClient(
+        self.client = KafkaClient(
             KafkaSettings(tuple(kafka.bootstrap.split(","))), TransactionProfile.TV2
         )
         self._pool = ThreadPoolExecutor(32)
@@ -69,7 +69,7 @@ class ThreeBrokers:
             flow.goes_on = False
         self.proxy.clear()
         self._pool.shutdown(cancel_futures=True)
-        self.wire.close()
+        self.client.close()
 
     def mend(self) -> None:
         """After a test, which may have failed anywhere."""
@@ -139,7 +139,7 @@ class ThreeBrokers:
     def leaders(self, *topics: str) -> dict[tuple[str, int], int]:
         return {
             (topic.name, one.partition_index): one.leader_id
-            for topic in self.wire._cluster.metadata(topics, _soon()).topics
+            for topic in self.client._cluster.metadata(topics, _soon()).topics
             for one in topic.partitions
         }
 
@@ -151,8 +151,8 @@ class ThreeBrokers:
         return self._coordinator(Kind.GROUP, job.name)
 
     def _coordinator(self, kind: Kind, name: str) -> int:
-        self.wire.forget_coordinators()
-        return int(self.wire._cluster.coordinator(kind, name, _soon()))
+        self.client.forget_coordinators()
+        return int(self.client._cluster.coordinator(kind, name, _soon()))
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class ThreeBrokers:
 
     def _epochs_told_by(self, number: int) -> Mapping[tuple[str, int], int]:
         request = MetadataRequest(version=12, topics=None, allow_auto_topic_creation=False)
-        answer = self.wire._cluster.try_once(number, request, _soon())
+        answer = self.client._cluster.try_once(number, request, _soon())
         topics = [] if answer is None else answer.topics
         return {
             (topic.name, one.partition_index): one.leader_epoch
@@ -212,7 +212,7 @@ class ThreeBrokers:
         entry = AlterClientQuotasRequest.EntryData
         entity = entry.EntityData(entity_type="client-id", entity_name=client)
         change = entry.OpData(key="producer_byte_rate", value=bytes_per_second, remove=False)
-        self.wire._cluster.ask_any(
+        self.client._cluster.query_any(
             lambda: AlterClientQuotasRequest(
                 version=1, entries=[entry(entity=[entity], ops=[change])], validate_only=False
             ),
@@ -236,7 +236,7 @@ class ThreeBrokers:
         wait_until(lambda: self._behind([topic]), f"all of {topic} is in sync")
 
     def _behind(self, topics: Sequence[str] | None = None) -> list[str]:
-        found = self.wire._cluster.metadata(topics, _soon())
+        found = self.client._cluster.metadata(topics, _soon())
         return [
             f"{topic.name}-{partition.partition_index}"
             for topic in found.topics
@@ -269,11 +269,11 @@ class ThreeBrokers:
     ) -> Mapping[tuple[str, int], int]:
         """The same replicas in another order: the first is the one to lead. Elected again and
         again: who is held up for a second and a half is out of sync, and not elected then."""
-        _reassign(self.wire, turned)
+        _reassign(self.client, turned)
         deadline, backoff = _soon(), Backoff(first_ms=50)
         topics = {topic for topic, _ in turned}
         while True:
-            _elect(self.wire, turned)
+            _elect(self.client, turned)
             found = self.leaders(*topics)
             if all(turned[at][0] == leader for at, leader in found.items()):
                 return found
@@ -348,23 +348,23 @@ def _soon() -> Deadline:
     return Deadline.after_ms(PATIENCE_S * 1000)
 
 
-def _reassign(wire: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
+def _reassign(client: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = topic.ReassignablePartition
     asked = [
         topic(name=name, partitions=[partition(partition_index=number, replicas=list(replicas))])
         for (name, number), replicas in turned.items()
     ]
-    wire._cluster.ask_any(
+    client._cluster.query_any(
         lambda: AlterPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=asked),
         _soon(),
     )
 
 
-def _elect(wire: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
+def _elect(client: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     of_topic = ElectLeadersRequest.TopicPartitions
     asked = [of_topic(topic=name, partitions=[number]) for name, number in turned]
-    wire._cluster.ask_any(
+    client._cluster.query_any(
         lambda: ElectLeadersRequest(
             version=2, election_type=0, topic_partitions=asked, timeout_ms=30_000
         ),

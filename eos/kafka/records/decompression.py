@@ -57,13 +57,13 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
         return _lz4(payload)
     if codec is Codec.GZIP:
         gzip = zlib.decompressobj(31)  # 31 selects gzip format
-        return _whole(gzip.decompress(payload, BYTES_MAX), gzip)
+        return _require_complete(gzip.decompress(payload, BYTES_MAX), gzip)
     if codec is Codec.ZSTD:
         return _zstd(bytes(payload))
     return _snappy(bytes(payload))
 
 
-def _whole(data: bytes | bytearray, stream: Any) -> bytes:
+def _require_complete(data: bytes | bytearray, stream: Any) -> bytes:
     if not stream.eof or len(data) > BYTES_MAX:
         raise BrokenPayloadError(f"the stream does not end within {BYTES_MAX} bytes")
     return bytes(data)
@@ -76,7 +76,7 @@ def _lz4(payload: Any) -> bytes:
     while piece and not stream.eof and not stream.needs_input and len(data) <= BYTES_MAX:
         piece = stream.decompress(b"", max_length=_LZ4_STEP_BYTES)
         data += piece
-    return _whole(data, stream)
+    return _require_complete(data, stream)
 
 
 def _zstd(payload: bytes) -> bytes:
@@ -88,7 +88,7 @@ def _zstd(payload: bytes) -> bytes:
         data += stream.decompress(view[start : start + _ZSTD_STEP_BYTES])
         if stream.eof or len(data) > BYTES_MAX:
             break
-    return _whole(data, stream)
+    return _require_complete(data, stream)
 
 
 @cache

@@ -28,7 +28,7 @@ def murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
         starts, lengths, words = starts[order], lengths[order], words[order]
     starts = starts.astype(np.int64, copy=False)
     state: Ints = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    _whole_words(data, starts, words, state)
+    _hash_words(data, starts, words, state)
     _last_bytes(data, starts, lengths, state)
     state ^= state >> 13
     state *= np.uint32(_M)
@@ -52,7 +52,7 @@ def _longest_first(words: Ints) -> Ints | None:
     return np.argsort(missing.astype(np.uint16) if longest < 1 << 16 else missing, kind="stable")
 
 
-def _whole_words(data: Ints, starts: Ints, words: Ints, state: Ints) -> None:
+def _hash_words(data: Ints, starts: Ints, words: Ints, state: Ints) -> None:
     longest = int(words[0]) if len(words) else 0
     if not longest:
         return

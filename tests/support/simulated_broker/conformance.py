@@ -95,15 +95,15 @@ class Readers:
     partitions of its own instead of a topic.
     """
 
-    def __init__(self, wire: KafkaClient, scripts: int) -> None:
+    def __init__(self, client: KafkaClient, scripts: int) -> None:
         # The kit's records are of 2023: retention would delete them under a script's feet.
         kept, deadline = {"retention.ms": "-1"}, Deadline.after_ms(300_000)
         for topic, partitions in ((TARGETS, 3 * scripts), (SOURCE, 2)):
-            wire.create_topic(topic, partitions, 1, kept, deadline)
+            client.create_topic(topic, partitions, 1, kept, deadline)
             every = [TopicPartition(topic, number) for number in range(partitions)]
-            wire.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
+            client.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
         self._first = iter(range(0, 3 * scripts, 3))
-        self.bootstrap = wire.settings.bootstrap[0]
+        self.bootstrap = client.settings.bootstrap[0]
         self._consumers = {
             committed: Consumer(
                 {
@@ -161,9 +161,9 @@ class Readers:
 
 
 class RealWorld(World):
-    def __init__(self, wire: KafkaClient, readers: Readers) -> None:
-        super().__init__(wire)
-        self.wire = wire
+    def __init__(self, client: KafkaClient, readers: Readers) -> None:
+        super().__init__(client)
+        self.client = client
         self.readers = readers
         self.read, self.offset = readers.read, readers.offset
         self.first = readers.first_unused()
@@ -172,7 +172,7 @@ class RealWorld(World):
         deadline, backoff = Deadline.after_ms(300_000 + after_ms), Backoff()
         while any(
             state.transaction_start_offset >= 0
-            for state in self.wire.describe_producers([at], deadline)[at]
+            for state in self.client.describe_producers([at], deadline)[at]
         ):
             assert not deadline.has_passed
             backoff.sleep(deadline)
@@ -180,11 +180,11 @@ class RealWorld(World):
 
 @contextmanager
 def reading(bootstrap: str, scripts: int) -> Iterator[Readers]:
-    wire = KafkaClient(KafkaSettings((bootstrap,)))
-    made = Readers(wire, scripts)
+    client = KafkaClient(KafkaSettings((bootstrap,)))
+    made = Readers(client, scripts)
     yield made
     made.close()
-    wire.close()
+    client.close()
 
 
 def _values(blob: bytes, records: int) -> list[bytes]:
@@ -376,9 +376,9 @@ def _name(of: Callable[[Script], None] | On) -> str:
     return f"{of.profile.name}-{of.broker}" if isinstance(of, On) else of.__name__
 
 
-def compare(function: Callable[[Script], None], on: On, wires, readers: Readers) -> None:
+def compare(function: Callable[[Script], None], on: On, clients, readers: Readers) -> None:
     """The same script on both, step by step."""
-    real = answers(RealWorld(wires(on.profile, readers.bootstrap), readers), function)
+    real = answers(RealWorld(clients(on.profile, readers.bootstrap), readers), function)
     assert answers(SimulatedWorld(on.profile, on.server), function) == real
 
 

@@ -92,9 +92,9 @@ def record(coordinator, value=b"ledger"):
 
 def begin(coordinator):
     """With the ledger's word where a producer id ran out of epochs: nobody else was there."""
-    if not coordinator.is_judging:
+    if not coordinator.is_awaiting_ledger:
         coordinator.begin(some())
-    if coordinator.is_judging:
+    if coordinator.is_awaiting_ledger:
         coordinator.settled(committed=False)
         coordinator.begin(some())
     return coordinator.identity

@@ -258,11 +258,11 @@ class WriterRun:
     ):
         self.broker = SimulatedBroker({"a": 3, "b": 1}, profile)
         self.identity: Identity = self.broker.transactions.init("id", 60_000, NO_IDENTITY).identity
-        self.wire = SimulatedWire(
+        self.client = SimulatedWire(
             self.broker, iter(script), iter(eager), profile, max_request_bytes, iter(adds)
         )
         self.writer = Writer(
-            self.wire,
+            self.client,
             "id",
             self.identity,
             TARGETS,
@@ -277,18 +277,18 @@ class WriterRun:
         batch = make_batch(len(self.added[at]), records)
         self.added[at].append(batch)
         self.writer.add(target, batch.blob, batch.records, batch.digest)
-        kept = sum(len(item.blob) for lane in self.writer._lanes.values() for item in lane.items)
+        kept = sum(len(item.blob) for lane in self.writer._queues.values() for item in lane.items)
         assert self.writer._buffered == kept <= writer_module.BUFFER_BYTES_MAX
 
     def begin(self, *targets: int) -> None:
         """The first record batch of a partition goes alone; the rest of a test is about later."""
-        script, self.wire.script = self.wire.script, iter(())
+        script, self.client.script = self.client.script, iter(())
         for target in targets:
             self.add(target)
         self.writer.finish()
-        self.wire.script = script
-        self.wire.sent.clear()
-        self.wire.unanswered_most = 0
+        self.client.script = script
+        self.client.sent.clear()
+        self.client.unanswered_most = 0
 
     def check_log(self) -> int:
         """What was appended is a prefix of what was added, in order, once. Returns its length."""

@@ -103,12 +103,12 @@ class Asked:
 
     def __init__(
         self,
-        wire: SimulatedWire,
+        client: SimulatedWire,
         leader: int,
         record_batches: Mapping[TopicPartition, bytes],
         after: Asked | None,
     ) -> None:
-        self.wire, self.leader, self.after = wire, leader, after
+        self.client, self.leader, self.after = client, leader, after
         self.record_batches = dict(record_batches)
         self.answers: dict[TopicPartition, ProduceAnswer] | None = None
         self.error: NoAnswerError | None = None
@@ -119,7 +119,7 @@ class Asked:
 
     def wait(self, _deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
         while not self.done:
-            self.wire.serve(self.leader)
+            self.client.serve(self.leader)
         if self.error is not None:
             raise self.error
         return self.answers
