@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from eos.deadline import Deadline
@@ -92,8 +93,9 @@ def acquire(
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
     last = ledger.peek(deadline)
     require_own_names(planned, client, last, deadline, is_forced=is_forced)
-    if last is None and not skips_foreign:  # a recovery may start from the group's offsets
-        require_unused_group(planned, client, deadline)
+    if not skips_foreign:  # a recovery may start from the group's offsets
+        unused = partial(require_unused_group, planned, client, deadline)
+        last = _examine(ledger, last, unused, deadline)
     if not is_free(planned, last) and not is_forced:
         # A clean end of a moment ago may not be visible yet: the broker responds to EndTxn before
         # it writes the marker to the ledger.
@@ -123,23 +125,27 @@ def _examine(
     last: LedgerRecord | None,
     examine: Callable[[LedgerRecord | None], None],
     deadline: Deadline,
-) -> None:
+) -> LedgerRecord | None:
     """Call `examine` with the last record, and raise its error only if the ledger is at rest.
+    Return the last record that the ledger showed.
 
-    Before the fence, this machine's checkpoint may have a commit that the ledger does not show:
-    another instance is running, or the commit's marker is still on its way. So only a record that
-    remains the last one of a ledger at rest counts. Otherwise the check after the fence decides.
+    Before the fence, this machine's checkpoint or the group may have a commit that the ledger does
+    not show: another instance is running, or the commit's marker is still on its way. So only a
+    record that remains the last one of a ledger at rest counts. Otherwise the check after the fence
+    decides.
     """
     for _ in range(_LOOKS_MAX):
         try:
-            return examine(last)
+            examine(last)
+            break
         except PromiseBrokenError:
-            if not ledger.wait_at_rest(_MARKER_MS, deadline):
-                return None
+            is_at_rest = ledger.wait_at_rest(_MARKER_MS, deadline)
             before, last = last, ledger.peek(deadline)
+            if not is_at_rest:
+                break
             if _offset(before) == _offset(last):
                 raise
-    return None
+    return last
 
 
 def _offset(record: LedgerRecord | None) -> int:

@@ -43,12 +43,15 @@ def require_own_names(
             raise _shared(planned, other)
 
 
-def require_unused_group(planned: Plan, client: KafkaClient, deadline: Deadline) -> None:
-    """Raise PromiseBrokenError if this pipeline has no history, but its group has offsets. They
-    belong to another pipeline whose ledger this user may not see, or this pipeline's ledger is
-    lost."""
+def require_unused_group(
+    planned: Plan, client: KafkaClient, deadline: Deadline, last: LedgerRecord | None
+) -> None:
+    """Raise PromiseBrokenError if this pipeline has no history (`last` is None), but its group has
+    offsets. They belong to another pipeline whose ledger this user may not see, or this pipeline's
+    ledger is lost. Or another copy committed them after `last` was read: look at the ledger again.
+    """
     group, others = planned.names.group, planned.names.namesakes
-    if not others or is_at_own_group(planned.source.start, group):
+    if last is not None or not others or is_at_own_group(planned.source.start, group):
         return
     try:
         found = client.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))

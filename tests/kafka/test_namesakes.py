@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 from support import kafka_io
+from support.doubles import WatchedClient
 from support.pipeline_copy import Copy, Job
 from support.scenes import Scene, Scenes, run_to_end
 
+from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError
 from eos.kafka.client import KafkaClient
 from eos.plan.names import Names
@@ -95,6 +97,28 @@ def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monk
         assert error.code == "ledger_lost"
         assert f"'team.orders' with the prefix {scene.job.prefix!r}" in error.hint
         scene.feed(RECORDS)
+        first.drain()
+        first.stop()
+    scene.check()
+
+
+def test_another_copy_that_commits_first_is_not_taken_for_a_lost_ledger(scenes):
+    """1. A startup finds the ledger empty. 2. Another copy commits its first record. 3. The startup
+    finds the group's offsets."""
+    scene, _ = pair(scenes)
+    job = replace(scene.job, folder=scene.job.folder / "there", deployment="there")
+    with Copy(scene.job) as first, Copy(job) as late:
+
+        def commit_first(request: str) -> None:
+            if request == "committed_offsets":
+                first.start()
+                partitions = first.batches.position.ends  # by name, so that they are waited for
+                first.client.committed_offsets(job.name, Deadline.after_ms(60_000), partitions)
+
+        late.client = WatchedClient(late.client, commit_first)
+        error = run_to_end(late)
+        assert error is not None
+        assert error.code == "another_deployment"
         first.drain()
         first.stop()
     scene.check()
