@@ -20,7 +20,7 @@ from support.three_brokers import patience
 RECORDS = 17  # of each partition: two micro-batches
 
 
-@pytest.fixture(scope="module", params=["TV2", "TV1"])
+@pytest.fixture(scope="module", params=["TV2", pytest.param("TV1", marks=pytest.mark.long)])
 def profile(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

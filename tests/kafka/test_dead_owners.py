@@ -7,10 +7,12 @@ moment of that one's life. Nothing of it may join the newer one's transactions, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import pytest
 from support.doubles import At, WatchedClient
+from support.errors import in_turn
 from support.owners import Forked
 from support.pipeline_copy import Copy, Job
 from support.proxy import Do
@@ -46,8 +48,9 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("request_of", REQUESTS)
+@pytest.mark.parametrize(
+    ("request_of", "moment"), in_turn(product(REQUESTS, MOMENTS), len(MOMENTS), every=4)
+)
 def test_it_does_nothing_to_the_newer_one(
     proxied: ProxiedKafka, job: Callable[..., Job], request_of: str, moment: str
 ) -> None:

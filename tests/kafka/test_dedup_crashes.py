@@ -60,7 +60,12 @@ class Upstream:
         return {f"app{partition}": numbers for partition in range(PARTITIONS)}
 
 
-@pytest.fixture(params=[0, WINDOW], ids=["partition", "producer"])
+@pytest.fixture(
+    params=[
+        pytest.param(0, id="partition", marks=pytest.mark.long),
+        pytest.param(WINDOW, id="producer"),
+    ]
+)
 def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
     """Of each scope."""
     states = str(tmp_path / "states")

@@ -127,6 +127,7 @@ def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
         wait_until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
 
 
+@pytest.mark.long
 def test_the_last_user_waits_also_where_a_minder_is_quicker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def test_the_last_user_waits_also_where_a_minder_is_quicker(
     assert not any(map(runs, running))
 
 
+@pytest.mark.long
 def test_of_two_last_users_that_stop_together_one_waits_until_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ def test_a_kept_cluster_needs_no_user_until_it_is_forgotten(tmp_path: Path) -> N
     assert modes(root) == ({0o2770}, {0o660})
 
 
+@pytest.mark.long
 def test_a_port_that_was_taken_meanwhile_is_chosen_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +278,7 @@ def test_another_version_than_its_data_has_is_refused(tmp_path: Path) -> None:
         EmbeddedKafka(tmp_path / "new", version="2.8").start()
 
 
+@pytest.mark.long
 def test_data_keeps_the_version_that_it_was_made_by(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path, version="3.9") as older, EmbeddedKafka(tmp_path) as user:
         assert user.nodes == older.nodes

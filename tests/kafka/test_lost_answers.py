@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from support.doubles import At, Hurried
+from support.errors import in_turn
 from support.pipeline_copy import Copy, Job
 from support.proxy import Do, Rule
 from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
@@ -69,7 +70,10 @@ FAULTS = {
 WORSE = {"noise for an answer": Do.GARBAGE_ANSWER, "request late": Do.HOLD_REQUEST}
 
 REQUESTS = {**CHANGING, **LOOKING}
-CASES = [": ".join(case) for case in (*product(REQUESTS, FAULTS), *product(CHANGING, WORSE))]
+CASES = [
+    *in_turn(map(": ".join, product(REQUESTS, FAULTS)), len(FAULTS), every=3),
+    *in_turn(map(": ".join, product(CHANGING, WORSE)), len(WORSE)),
+]
 # A blank init ends whatever is open, before it is told that it must come again (51).
 COSTLY = {"fence: repeated later", "fence: request late"}
 
@@ -170,8 +174,14 @@ def test_a_takeover_by_our_own_ghost_costs_an_attempt_and_no_more(
     proxied.check(small)
 
 
-@pytest.mark.parametrize("first_init", [Do.NOTHING, Do.DROP_REQUEST, Do.LOSE_ANSWER])
-@pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
+UNANSWERED = [
+    (commit, is_committed, first_init)
+    for commit, is_committed in ((Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True))
+    for first_init in (Do.NOTHING, Do.DROP_REQUEST, Do.LOSE_ANSWER)
+]
+
+
+@pytest.mark.parametrize(("do", "is_committed", "first_init"), in_turn(UNANSWERED, width=3))
 def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
     proxied: ProxiedKafka,
     small: Job,

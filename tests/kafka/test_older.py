@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from support.doubles import At
+from support.errors import in_turn
 from support.owners import Forked
 from support.pipeline_copy import Copy
 from support.scenes import Scenes, run_to_end
@@ -39,7 +40,7 @@ def died(scenes: Scenes, point: str) -> None:
     scene.check()
 
 
-@pytest.mark.parametrize("point", STEPS)
+@pytest.mark.parametrize("point", in_turn(STEPS))
 def test_whoever_dies_when_everything_comes_through_once(side_by_side, point):
     side_by_side(died, point)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.doubles import EventLog
+from support.errors import in_turn
 from support.proxy import ANY, Do
 from support.scenes import ProxiedKafka
 from support.waiting import wait_until
@@ -33,7 +34,9 @@ def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     client.close()
 
 
-@pytest.mark.parametrize("do", [Do.DROP_REQUEST, Do.CLOSE_BEFORE, Do.DROP_ANSWER])
+@pytest.mark.parametrize(
+    "do", in_turn([Do.DROP_REQUEST, Do.CLOSE_BEFORE, Do.DROP_ANSWER], 1, every=3)
+)
 def test_a_broker_that_answers_nothing_is_reported_and_so_is_its_return(
     proxied: ProxiedKafka, watched: EventLog, do: Do
 ) -> None:

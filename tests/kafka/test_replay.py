@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support import kafka_io
 from support.doubles import At
-from support.errors import raises
+from support.errors import in_turn, raises
 from support.kafka_io import Record
 from support.project import Project
 from support.verbs import replay
@@ -139,7 +139,7 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
     assert len(back(project)) == 31
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", in_turn(["gzip", "snappy", "lz4", "zstd"], 1, every=4))
 def test_dead_letters_of_every_codec_go_back(project, capsys, codec):
     every = [made_dead(project, **{"eos.rule": codec})(n) for n in range(40, 80)]
     kafka_io.write_records(project.broker.bootstrap, dlq(project), every, codec)
@@ -149,7 +149,9 @@ def test_dead_letters_of_every_codec_go_back(project, capsys, codec):
 
 @pytest.mark.parametrize(
     "point",
-    ["first_produce:after", "offsets:after", "end_txn_sent:after", "end_txn_answered:after"],
+    in_turn(
+        ("first_produce:after", "offsets:after", "end_txn_sent:after", "end_txn_answered:after"), 1
+    ),
 )
 def test_a_replay_that_is_killed_goes_on_where_it_was(project, capsys, point):
     log = project.folder / "died"

@@ -94,6 +94,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     assert "it did not respond" in other.read_text()
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     found = gather(history(100_000, every_s=7, aborts=40, fences=10_000))
     kinds = {"committed": 97_490, "redone": 2_510, "aborted": 2_500, "fenced": 10}

@@ -158,6 +158,7 @@ def test_a_rotation_whose_answer_is_lost_gives_the_same_identity_again(proxied, 
     proxied.check(small)
 
 
+@pytest.mark.long
 def test_a_rotation_in_doubt_is_settled_by_the_ledger(proxied, worn, hurried):
     small, proxy = worn(request_timeout_ms=500), proxied.proxy
     proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN, times=10_000)

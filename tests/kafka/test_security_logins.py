@@ -187,7 +187,9 @@ def test_who_may_not_come_in_is_told_at_once(secured: SecuredKafka, wrong: str) 
     assert text in str(error)
 
 
-@pytest.mark.parametrize("how", ["login is missing", "there is no TLS"])
+@pytest.mark.parametrize(
+    "how", ["login is missing", pytest.param("there is no TLS", marks=pytest.mark.long)]
+)
 def test_another_kind_of_port_is_tried_until_the_deadline_and_named(
     secured: SecuredKafka, how: str
 ) -> None:

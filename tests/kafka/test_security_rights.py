@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support import kafka_io
+from support.errors import in_turn
 from support.pipeline_copy import Copy, Job
 from support.security import USER, Right, SecuredKafka, documented, secured_kafka
 
@@ -108,7 +109,7 @@ def expect(error: EosError, right: Right) -> None:
     assert error.recovery.value in {2, 4}, "a supervisor would start it again"
 
 
-@pytest.mark.parametrize("profile", ["TV2", "TV1"])
+@pytest.mark.parametrize("profile", ["TV2", pytest.param("TV1", marks=pytest.mark.long)])
 def test_what_the_docs_list_is_enough(secured: SecuredKafka, job: SecuredJob, profile: str) -> None:
     assert len(RIGHTS) == 11
     secured.grant(right.of(names(job)) for right in RIGHTS)
@@ -129,7 +130,9 @@ def test_record_batches_larger_than_any_buffer_come_through(
     assert values_of(secured, job.target) == values_of(secured, job.source)
 
 
-@pytest.mark.parametrize("missing", RIGHTS, ids=lambda right: f"{right.operation} {right.name}")
+@pytest.mark.parametrize(
+    "missing", in_turn(zip(RIGHTS), 1), ids=lambda right: f"{right.operation} {right.name}"
+)
 def test_each_right_that_is_missing_is_named(
     secured: SecuredKafka, job: SecuredJob, missing: Right
 ) -> None:
@@ -176,7 +179,9 @@ def test_a_ledger_that_is_there_need_not_be_created(secured: SecuredKafka, job: 
     "right",
     [
         Right("--topic", "orders.enriched", "Write"),
-        Right("--transactional-id", "eos.orders_enriched", "Write"),
+        pytest.param(
+            Right("--transactional-id", "eos.orders_enriched", "Write"), marks=pytest.mark.long
+        ),
     ],
     ids=lambda right: right.flag,
 )

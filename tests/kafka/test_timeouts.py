@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from support.brokers import wait_for_state
 from support.doubles import At
+from support.errors import in_turn
 from support.pipeline_copy import Job
 from support.proxy import Do
 from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
@@ -71,7 +72,7 @@ def inside(kafka: ProxiedKafka, point: str) -> None:
         check_redone(kafka, job, run_copy(job, At(point, outlived, nth=2)))
 
 
-@pytest.mark.parametrize("point", INSIDE)
+@pytest.mark.parametrize("point", in_turn(INSIDE, 1))
 def test_what_is_outlived_is_redone(side_by_side: Play, point: str) -> None:
     side_by_side(inside, point)
 
@@ -91,7 +92,7 @@ def too_late(kafka: ProxiedKafka, api: str) -> None:
         check_redone(kafka, job, ended)
 
 
-@pytest.mark.parametrize("api", TOO_LATE)
+@pytest.mark.parametrize("api", in_turn(TOO_LATE, 1, every=3))
 def test_what_arrives_too_late_is_redone(side_by_side: Play, api: str) -> None:
     side_by_side(too_late, api)
 

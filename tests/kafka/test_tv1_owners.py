@@ -3,16 +3,15 @@
 There a refusal may stand for our own transaction that timed out, so a fence is disputed before it
 is believed. Nobody who was replaced may win that dispute.
 
-`test_zombies.py` has the same of newer brokers. Who stands still at a step does so before or after
-it in turn; the other moment takes long.
+`test_zombies.py` has the same of newer brokers, at more steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
+from support.errors import in_turn
 from support.owners import (
     STEPS,
     WOKEN_INSIDE,
@@ -24,7 +23,7 @@ from support.scenes import Scenes
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
-SEEDS, OF_ALL_RUNS = 30, 15  # more of the same among what takes long
+SEEDS, OF_ALL_RUNS = 30, 5  # more of the same among what takes long
 
 
 @pytest.fixture(scope="module")
@@ -34,20 +33,12 @@ def scenes(
     return Scenes(older_broker, tmp_path_factory.mktemp("tv1"), "tv1-owners", profile="TV1")
 
 
-def in_turn(cases: Sequence[str]) -> list[Any]:
-    """They come in twos, before and after a step."""
-    return [
-        pytest.param(case, marks=() if (at + at // 2) % 2 == 0 else pytest.mark.long)
-        for at, case in enumerate(cases)
-    ]
-
-
-@pytest.mark.parametrize("point", in_turn(STEPS))
+@pytest.mark.parametrize("point", in_turn(STEPS, every=4))
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
     side_by_side(wake_after_takeover, point)
 
 
-@pytest.mark.parametrize("points", WOKEN_INSIDE)
+@pytest.mark.parametrize("points", in_turn(WOKEN_INSIDE, width=1, every=5))
 def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
     side_by_side(wake_inside_transaction, points)
 

@@ -141,6 +141,7 @@ def test_while_it_runs(finished):
         assert (said.code, said.json["attempts"]) == (0, 2), said
 
 
+@pytest.mark.long
 def test_beside_a_run_that_commits(finished):
     """Whatever a verification meets half done is no finding, and the next one goes on from it."""
     one = finished()

@@ -20,6 +20,8 @@ RECORD_BYTES = 16  # of each record here, with its lengths
 HEADER_BYTES = 61
 STRANGER = 424_242
 
+pytestmark = pytest.mark.long  # without a broker: tests/fuzz/test_verify_*.py
+
 
 def begin(one: CopyingPipeline, number: int, partition: int) -> int:
     return one.attempts()[number]["receipts"][partition]["offset_first"]

@@ -28,7 +28,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(300_000)
 
 
-@pytest.fixture(params=["broker", "older_broker"])
+@pytest.fixture(params=["broker", pytest.param("older_broker", marks=pytest.mark.long)])
 def bootstrap(request: pytest.FixtureRequest) -> str:
     kafka: EmbeddedKafka = request.getfixturevalue(request.param)
     return kafka.bootstrap

@@ -7,6 +7,7 @@ The newer one goes on. Everything comes through once.
 from __future__ import annotations
 
 import pytest
+from support.errors import in_turn
 from support.owners import (
     STEPS,
     STEPS_OF_NOTES,
@@ -16,7 +17,7 @@ from support.owners import (
 )
 
 
-@pytest.mark.parametrize("point", [*STEPS, *STEPS_OF_NOTES])
+@pytest.mark.parametrize("point", in_turn([*STEPS, *STEPS_OF_NOTES]))
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
     side_by_side(wake_after_takeover, point)
 

@@ -190,7 +190,9 @@ def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, p
         sink_columns(rows.selectExpr("array(1) AS id", "gross", "kind", "value"), planned)
 
 
-@pytest.mark.parametrize("subject", ["", ", subject: orders-value"])
+@pytest.mark.parametrize(
+    "subject", ["", pytest.param(", subject: orders-value", marks=pytest.mark.long)]
+)
 def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
     """Also of a schema registry, which they don't ask."""
     declare(project)
@@ -203,6 +205,7 @@ def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
     assert outcome.is_passed, outcome
 
 
+@pytest.mark.long
 def test_a_files_tests_ask_the_registry_for_a_schema_that_is_there_alone(spark, project):
     declare(project)
     path = project.folder / "pipelines" / project.name / "pipeline.yaml"

@@ -175,7 +175,7 @@ def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     assert came_out(project)[39] == PARTITIONS
 
 
-@pytest.mark.parametrize("scope", ["partition", "producer"])
+@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "producer"])
 def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, scope: str) -> None:
     """And numbers that wrap. Verification reads the same stamps without Spark."""
     text = PIPELINE.replace("{{id: header(producer),", "{{id: who,")
@@ -216,6 +216,7 @@ def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, 
     verb(project, "verify")
 
 
+@pytest.mark.long
 def test_the_story_of_the_example(project: Project) -> None:
     """Tills that stamp with eos.stamp, each a process: one is killed and sends its last five
     batches again, twice; then another machine takes over. Each payment goes on once, and audit and

@@ -78,6 +78,7 @@ def test_each_key_once_whatever_died_when(made: Project) -> None:
 
 
 def test_each_key_once_as_long_as_it_is_known(made: Project) -> None:
+    made.declare(80, PARTITIONS, text=PIPELINE)
     send(made, [*range(50), *range(25, 50)])
     ran(made)
     assert came_out(made) == expected(range(50))

@@ -41,6 +41,7 @@ def reported(demo: Demo, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capfd.readouterr().out)
 
 
+@pytest.mark.long
 def test_each_order_of_the_quickstart_comes_out_once_by_the_profile_of_a_container(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:

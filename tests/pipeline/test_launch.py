@@ -139,7 +139,9 @@ def until_gone(*pids: int) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_a_signal_reaches_the_driver_alone_and_its_exit_code_comes_back(
     launched: Launched, number: signal.Signals
 ) -> None:
@@ -216,6 +218,7 @@ def test_a_signal_that_comes_before_the_driver_is_kept_for_it(folder: Path) -> N
     assert one.end() == 43
 
 
+@pytest.mark.long
 def test_spark_runs_on_a_java_that_lacks_the_incubator_module(folder: Path) -> None:
     """The JRE wheel's wrapper, before a Java that refuses the module as the wheel's does."""
     refusing = folder / "real" / "bin" / "java"

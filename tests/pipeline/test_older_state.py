@@ -49,13 +49,19 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.fixture
-def resume(left: EmbeddedKafka, with_delta: WarmDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
+def resume(
+    left: EmbeddedKafka,
+    warm: WarmDriver,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
     """Return a function that runs a pipeline to the end of its source and then verifies it."""
     folder = left.root.parents[1]
     monkeypatch.chdir(folder)
 
     def resume(name: str, *options: str) -> str:
-        project = Project(folder, left, name, with_delta)
+        driver = request.getfixturevalue("with_delta") if name == "lakehouse" else warm
+        project = Project(folder, left, name, driver)
         done = project.run_warm("--available-now", *options)
         assert done.returncode == 0, done.stderr
         # The examples share topics.
@@ -109,6 +115,7 @@ def test_dedup_knows_what_producers_sent_before(left: EmbeddedKafka, resume: Any
     require_each_once([str(n) for n in range(50)], keys(left, "payments.once"))
 
 
+@pytest.mark.long
 def test_a_session_that_was_open_gets_its_next_click(left: EmbeddedKafka, resume: Any) -> None:
     def click(user: str, at: str) -> dict[str, Any]:
         value = json.dumps({"user": user, "ts": f"2026-11-18T{at}:00Z"})

@@ -152,6 +152,7 @@ def told(checks: Iterable[Check]) -> list[tuple[str, str]]:
     return [(each.level, each.message) for each in found]
 
 
+@pytest.mark.long
 def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None:
     (_, names), (_, gone), (_, other) = found = told(_joined(spark, planned))
     assert [level for level, _ in found] == ["ok", "finding", "finding"]
@@ -172,6 +173,7 @@ def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> Non
     assert "is partitioned by nothing, but the pipeline file declares n" in parted
 
 
+@pytest.mark.long
 def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> None:
     table = next(each for each in planned.tables if each.name == "there")
     only = replace(planned, tables=(table,))

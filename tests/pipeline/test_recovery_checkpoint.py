@@ -36,7 +36,7 @@ def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: SparkPipelin
     past.ran(1)
 
 
-@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
     past: SparkPipeline, batches: int
 ) -> None:
@@ -49,6 +49,7 @@ def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
     past.ran(1)
 
 
+@pytest.mark.long
 def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: SparkPipeline) -> None:
     past.ran(3)
     past.write_batches(1)
@@ -60,6 +61,7 @@ def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: SparkPipe
     past.ran(1)
 
 
+@pytest.mark.long
 def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: SparkPipeline) -> None:
     past.ran(2)
     copy = past.project.folder / "copy"
@@ -70,7 +72,9 @@ def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: SparkPipe
     assert past.checkpoint.folder.name == "0002"
 
 
-@pytest.mark.parametrize("verb", [ASIDE, "--adopt-checkpoint"])
+@pytest.mark.parametrize(
+    "verb", [pytest.param(ASIDE, marks=pytest.mark.long), "--adopt-checkpoint"]
+)
 def test_read_on_by_plain_spark_it_has_a_hole(past: SparkPipeline, verb: str) -> None:
     past.ran(2)
     past.write_batches(2)

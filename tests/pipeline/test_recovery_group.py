@@ -20,6 +20,7 @@ def test_deleted_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_reset_back_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.move_group(past.project.source, {1: 3})
     said = past.goes_on()
@@ -28,7 +29,9 @@ def test_reset_back_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.ran(1)
 
 
-@pytest.mark.parametrize("verb", ["--from-group", "--restore-group"])
+@pytest.mark.parametrize(
+    "verb", ["--from-group", pytest.param("--restore-group", marks=pytest.mark.long)]
+)
 def test_reset_ahead_it_stops(past: SparkPipeline, verb: str) -> None:
     past.write_batches(1)
     past.move_group(past.project.source, {1: 2 * RECORDS + 3})
@@ -41,6 +44,7 @@ def test_reset_ahead_it_stops(past: SparkPipeline, verb: str) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_moved_inside_a_transaction_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     """A plain OffsetCommit between ours and the end of the transaction wins."""
     past.write_batches(2)

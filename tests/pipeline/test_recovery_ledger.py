@@ -36,6 +36,7 @@ def test_deleted_with_the_group_the_checkpoint_still_knows(past: SparkPipeline) 
     past.ran(1)
 
 
+@pytest.mark.long
 def test_deleted_with_the_checkpoint_the_group_still_knows(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
@@ -46,6 +47,7 @@ def test_deleted_with_the_checkpoint_the_group_still_knows(past: SparkPipeline) 
     past.ran(1)
 
 
+@pytest.mark.long
 def test_the_checkpoint_of_another_program_is_not_begun_anew(
     past: SparkPipeline, project: Project
 ) -> None:
@@ -62,6 +64,7 @@ def test_the_checkpoint_of_another_program_is_not_begun_anew(
     other.ran(1)
 
 
+@pytest.mark.long
 def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: SparkPipeline) -> None:
     past.ran(1)
     past.write_batches(1)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from support import kafka_io
+from support.errors import in_turn
 from support.project import PIPELINE, Project
 from support.spark_recovery import SparkPipeline
 
@@ -26,6 +27,7 @@ def test_with_half_an_offsets_file_it_stops(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_with_half_its_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.truncate("metadata", 10)
@@ -34,7 +36,9 @@ def test_with_half_its_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(1)
 
 
-@pytest.mark.parametrize("names", [["offsets/1"], ["offsets/1", "commits/1"], ["metadata"]])
+@pytest.mark.parametrize(
+    "names", in_turn([["offsets/1"], ["offsets/1", "commits/1"], ["metadata"]], 1, every=3)
+)
 def test_with_files_that_a_power_cut_emptied_it_takes_a_fresh_one(
     past: SparkPipeline, names: list[str]
 ) -> None:
@@ -45,6 +49,7 @@ def test_with_files_that_a_power_cut_emptied_it_takes_a_fresh_one(
     assert past.checkpoint.folder.name == "0002"
 
 
+@pytest.mark.long
 def test_without_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.remove("metadata")
@@ -69,7 +74,7 @@ def test_an_added_partition_that_lost_its_beginning_stops(past: SparkPipeline) -
 LOST = {"begin:after": 0, "all_acked:before": 0, "offsets:after": 16}
 
 
-@pytest.mark.parametrize("point", LOST)
+@pytest.mark.parametrize("point", in_turn(reversed(LOST), 1, every=3))
 def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
     past: SparkPipeline, point: str
 ) -> None:

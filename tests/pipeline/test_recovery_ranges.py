@@ -30,6 +30,7 @@ def test_whole_new_inside_and_done_are_each_treated_by_itself(past: SparkPipelin
     past.ran(1)
 
 
+@pytest.mark.long
 def test_beyond_in_one_partition_begins_a_fresh_one_for_all_of_them(past: SparkPipeline) -> None:
     topic, end = past.project.source, 3 * RECORDS
     past.write({(topic, 2): 5, (topic, 3): 5})
@@ -56,7 +57,9 @@ def test_a_hole_in_one_partition_stops_all_of_them(past: SparkPipeline) -> None:
     past.goes_on()
 
 
-@pytest.mark.parametrize("verb", ["--accept-start", "--set-checkpoint-aside"])
+@pytest.mark.parametrize(
+    "verb", ["--accept-start", pytest.param("--set-checkpoint-aside", marks=pytest.mark.long)]
+)
 def test_a_new_partition_that_the_checkpoint_is_already_inside_of_stops(
     past: SparkPipeline, verb: str
 ) -> None:

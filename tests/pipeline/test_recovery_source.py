@@ -17,7 +17,12 @@ def past(project: Project) -> SparkPipeline:
     return SparkPipeline(project, {project.source: 2})
 
 
-@pytest.fixture(params=[TWO, PATTERN], ids=["names", "pattern"])
+@pytest.fixture(
+    params=[
+        pytest.param(TWO, id="names", marks=pytest.mark.long),
+        pytest.param(PATTERN, id="pattern"),
+    ]
+)
 def two(project: Project, request: pytest.FixtureRequest) -> SparkPipeline:
     return SparkPipeline(project, {f"{project.source}.{name}": 2 for name in "ab"}, request.param)
 
@@ -45,6 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_is_gone_stops(past: SparkPipeline) -> None:
     past.ran(2)
@@ -96,6 +102,7 @@ def test_several_topics_of_which_one_has_something_new(two: SparkPipeline) -> No
     assert "micro-batch 0 committed: 5 records in, 5 out" in two.goes_on()  # in a fresh one
 
 
+@pytest.mark.long
 def test_one_of_several_topics_that_was_created_again_stops(two: SparkPipeline) -> None:
     two.ran(1)
     _, other = two.topics
@@ -115,6 +122,7 @@ def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: SparkPi
     matched.ran(2)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_a_topic_that_no_longer_matches_since_it_is_gone_stops(matched: SparkPipeline) -> None:
     new = f"{matched.project.source}.b"

@@ -189,6 +189,7 @@ def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
         assert PASSWORD.encode() not in (row.key or b"") + (row.value or b"")
 
 
+@pytest.mark.long
 def test_a_certificate_says_who_we_are(secured: SecuredKafka, own: Project) -> None:
     secured.ca.sign(own.name)
     secure(

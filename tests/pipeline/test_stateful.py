@@ -98,6 +98,7 @@ def test_no_state_counts_a_record_twice_whatever_dies_when(
     assert all(len(counts) == len(set(counts)) for counts in told.values())
 
 
+@pytest.mark.long
 def test_a_micro_batch_without_data_is_an_attempt_like_any_other(made: Project) -> None:
     stateful.declare(made, "counted", RECORDS)
     stateful.feed(made, range(60))
@@ -143,6 +144,7 @@ def test_a_function_with_a_state_of_its_own(made: Project, function: str) -> Non
     assert increments(made) == {"u0": [7, 14], "u1": [7, 13], "u2": [6, 13]}
 
 
+@pytest.mark.long
 def test_duplicates_within_the_watermark_are_left_out(made: Project) -> None:
     stateful.declare(made, "distinct", RECORDS)
     stateful.feed(made, range(30))
@@ -179,6 +181,7 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     assert note["batch_id"] == 0
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_is_one_stop_and_its_loss_is_accepted_at_once(made: Project) -> None:
     stateful.declare(made, "running", RECORDS, "output_mode: update\n")
     stateful.feed(made, range(20))
@@ -227,6 +230,7 @@ def test_another_plan_does_not_take_the_state_of_the_one_before(made: Project) -
     assert made.run_warm("--accept-state-loss").returncode == 4
 
 
+@pytest.mark.long
 def test_a_pipeline_that_kept_no_state_has_none_to_go_on_with(made: Project) -> None:
     stateful.declare(made, "passed", RECORDS)
     stateful.feed(made, range(20))

@@ -137,6 +137,7 @@ def limit(project: Project, message_bytes_max: int) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
     project.declare(1000)
     stopped = project.run_warm()
@@ -167,6 +168,7 @@ def test_who_can_not_run_takes_the_pipeline_from_nobody(project: Project) -> Non
     assert project.ledger not in kafka_io.topics(project.broker.bootstrap)
 
 
+@pytest.mark.long
 def test_a_setting_that_breaks_the_promise_is_refused(project: Project) -> None:
     project.declare(1000)
     profile = project.profile
@@ -241,7 +243,8 @@ def met_the_first_on_the_checkpoint(second: WarmRun, place: str) -> bool:
     return place == "state" and is_met and second.wait(WAIT_S_MAX) == 5
 
 
-@pytest.mark.parametrize("place", ["elsewhere", pytest.param("state", marks=pytest.mark.long)])
+@pytest.mark.long  # tests/kafka/test_mistaken.py has the first part; test_zombies.py has the force
+@pytest.mark.parametrize("place", ["elsewhere", "state"])
 def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     project: Project, place: str
 ) -> None:

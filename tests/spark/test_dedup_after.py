@@ -7,16 +7,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy
 from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
-from support.errors import raises
+from support.errors import in_turn, raises
 from support.spark_session import local_spark
 
+from eos.dedup import validation_mode
 from eos.dedup.stamp_columns import StampPlace
-from eos.dedup.validation_mode import VALIDATE_FIRST_MAX
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
@@ -27,6 +28,13 @@ from eos.seal import crossed
 from eos.spark.steps import encodable
 
 pytestmark = pytest.mark.spark
+FEW = 3  # micro-batches that validate first
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fewer micro-batches validate first than in a run."""
+    monkeypatch.setattr(validation_mode, "VALIDATE_FIRST_MAX", FEW)
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +53,10 @@ def of_no_use(rows: DataFrame) -> DataFrame:
     "dedup",
     [
         DEDUP,
-        replace(DEDUP, producer=StampPlace("key")),
-        replace(DEDUP, verdict="how"),
+        pytest.param(replace(DEDUP, producer=StampPlace("key")), marks=pytest.mark.long),
+        pytest.param(replace(DEDUP, verdict="how"), marks=pytest.mark.long),
         IN_ORDER,
-        replace(IN_ORDER, verdict="how"),
+        pytest.param(replace(IN_ORDER, verdict="how"), marks=pytest.mark.long),
     ],
 )
 def test_without_duplicates_the_output_is_that_without_dedup(spark, tmp_path, dedup, in_one_task):
@@ -64,8 +72,7 @@ def test_without_duplicates_the_output_is_that_without_dedup(spark, tmp_path, de
         assert run.commit() == {"appended": 400}
 
 
-@pytest.mark.parametrize("made", [None, selected])
-@pytest.mark.parametrize("in_one_task", [True, False])
+@pytest.mark.parametrize(("in_one_task", "made"), in_turn(product((True, False), (None, selected))))
 def test_an_attempt_with_duplicates_is_retried_without_them(spark, tmp_path, made, in_one_task):
     run = Run(spark, tmp_path)
     run.try_once(run.next(), made)
@@ -92,8 +99,8 @@ def test_the_next_micro_batches_validate_first(spark, tmp_path):
     run.try_once(frame)
     run.commit()
     # One with duplicates among them costs no attempt, and counts from the beginning.
-    clean = [0] * VALIDATE_FIRST_MAX
-    for again in [*clean[:3], 5, *clean]:
+    clean = [0] * FEW
+    for again in [*clean[1:], 5, *clean]:
         written = run.try_once(run.next(again), selected)
         assert len(written) == 400 - again
         run.commit()
@@ -102,7 +109,9 @@ def test_the_next_micro_batches_validate_first(spark, tmp_path):
         run.try_once(frame)
 
 
-@pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
+@pytest.mark.parametrize(
+    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
+)
 def test_a_retry_after_a_failure_validates_first(spark, tmp_path, dedup, again):
     """Whatever that one failed of: then it is not the rows that dedup leaves out."""
     run = Run(spark, tmp_path, dedup)
@@ -113,7 +122,7 @@ def test_a_retry_after_a_failure_validates_first(spark, tmp_path, dedup, again):
         run.try_once(frame, lambda _rows: 1 / 0)
     assert offsets(run.try_once(frame, selected)) == list(range(400 + again, 800))
     run.commit()
-    for _ in range(VALIDATE_FIRST_MAX):
+    for _ in range(FEW):
         run.try_once(run.next())
         run.commit()
     with pytest.raises(AttemptFailedError):
@@ -169,7 +178,7 @@ def test_a_gap_is_found_after_the_write(spark, tmp_path):
     ("dedup", "message"),
     [
         (DEDUP, "dedup validated 0 of 400 records"),
-        (IN_ORDER, "dedup validated 0 of 400 records"),
+        pytest.param(IN_ORDER, "dedup validated 0 of 400 records", marks=pytest.mark.long),
     ],
 )
 def test_pruned_rows_are_validated_too(spark, tmp_path, dedup, message):
@@ -181,7 +190,7 @@ def test_pruned_rows_are_validated_too(spark, tmp_path, dedup, message):
     assert caught.value.message.startswith(message)
     assert run.try_once(frame, of_no_use) == []
     assert run.commit() == {"appended": 400}
-    for _ in range(VALIDATE_FIRST_MAX - 1):  # it does not fail each time
+    for _ in range(FEW - 1):  # it does not fail each time
         assert run.try_once(run.next(), of_no_use) == []
         run.commit()
 
@@ -211,7 +220,7 @@ def test_rows_that_a_step_reads_twice_are_validated_once(spark, tmp_path):
     assert run.commit() == {"appended": 400}
 
 
-@pytest.mark.parametrize("made", [None, selected])
+@pytest.mark.parametrize("made", [pytest.param(None, marks=pytest.mark.long), selected])
 def test_in_partition_scope_many_records_are_written_first_and_few_wait(spark, tmp_path, made):
     run = Run(spark, tmp_path, IN_ORDER)
     run.try_once(run.next(), made)
@@ -225,7 +234,7 @@ def test_in_partition_scope_many_records_are_written_first_and_few_wait(spark, t
         assert offsets(written) == list(range(405, 800))
     assert run.commit() == {"appended": 395, "duplicate": 5}
     # One with duplicates among them costs no attempt, and counts from the beginning.
-    for again in [0, 3, *[0] * VALIDATE_FIRST_MAX]:
+    for again in [0, 3, *[0] * FEW]:
         run.try_once(run.next(again), made)
         run.commit()
     frame = run.next(again=4)

@@ -10,10 +10,17 @@ from pyspark.sql import SparkSession
 from support.dedup_on_spark import DEDUP, IN_ORDER, Run, selected
 from support.spark_session import local_spark
 
-from eos.dedup.validation_mode import VALIDATE_FIRST_MAX
+from eos.dedup import validation_mode
 from eos.errors import DedupRetryError
 
 pytestmark = pytest.mark.spark
+FEW = 3  # micro-batches that validate first
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fewer micro-batches validate first than in a run."""
+    monkeypatch.setattr(validation_mode, "VALIDATE_FIRST_MAX", FEW)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +30,9 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
+@pytest.mark.parametrize(
+    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
+)
 def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup, again):
     run = Run(spark, tmp_path, dedup)
     run.try_once(run.next())
@@ -34,8 +43,8 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup,
         run.try_once(frame)
     run.try_once(frame)
     run.commit()
-    assert run.position.validate_first == VALIDATE_FIRST_MAX
-    for left in range(VALIDATE_FIRST_MAX, 0, -1):
+    assert run.position.validate_first == FEW
+    for left in range(FEW, 0, -1):
         assert run.position.validate_first == left
         run.restart()
         run.try_once(run.next(), selected)
@@ -46,7 +55,9 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup,
         run.try_once(run.next(again))
 
 
-@pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
+@pytest.mark.parametrize(
+    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
+)
 def test_with_validate_first_no_attempt_is_retried(spark, tmp_path, dedup, again):
     run = Run(spark, tmp_path, replace(dedup, validates_first=True))
     run.try_once(run.next())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy
+from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
@@ -111,15 +113,11 @@ def summary_of(begun: StateAttempt) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("topics", [ONE, TWO])
-@pytest.mark.parametrize("dedup", [DEDUP, BY_KEY])
+SINKS = ("topic: out", "{topic: out, partition: partition}", "topic: out\n    - topic: again")
+
+
 @pytest.mark.parametrize(
-    "sink",
-    [
-        "topic: out",
-        "{topic: out, partition: partition}",
-        "topic: out\n    - topic: again",
-    ],
+    ("sink", "dedup", "topics"), in_turn(product(SINKS, (DEDUP, BY_KEY), (ONE, TWO)), 4, every=3)
 )
 def test_one_pass_writes_and_reports_the_same(spark, tmp_path, sink, dedup, topics):
     made = planned(tmp_path, sink, topics=topics)

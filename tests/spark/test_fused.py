@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
@@ -114,8 +116,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas"])
-@pytest.mark.parametrize(("sink", "returns"), CASES)
+@pytest.mark.parametrize(
+    ("sink", "returns", "kind"),
+    in_turn((*case, kind) for case, kind in product(CASES, ("arrow", "pandas"))),
+)
 def test_what_comes_out_is_the_same(spark, tmp_path, kind, sink, returns):
     made = planned(tmp_path, sink, kind, returns)
     rows = spark.sql(ROWS)
@@ -180,7 +184,7 @@ def test_what_spark_has_to_look_at_goes_the_long_way(spark, tmp_path, sink, retu
     assert not isinstance(encodable(made, spark.sql(ROWS)), FusedStep)
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+@pytest.mark.parametrize("kind", ["arrow", pytest.param("pandas", marks=pytest.mark.long)])
 def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path, kind):
     def one_large(rows: Any) -> Any:
         if kind == "pandas":
@@ -212,7 +216,7 @@ def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path
             lambda rows: rows.set_column(rows.column_names.index("headers"), "headers", SWAPPED),
             "column `headers` as list",
         ),
-        ("pandas", lambda _rows: None, "returned nothing"),
+        pytest.param("pandas", lambda _rows: None, "returned nothing", marks=pytest.mark.long),
     ],
 )
 def test_what_a_function_returns_is_told(spark, tmp_path, kind, call, words):
@@ -222,6 +226,7 @@ def test_what_a_function_returns_is_told(spark, tmp_path, kind, call, words):
         encoded(encodable(made, spark.sql(ROWS)), made)
 
 
+@pytest.mark.long
 def test_numbers_are_cut_off_where_spark_is_told_so(spark, tmp_path):
     """As behind `mapInPandas`."""
 

@@ -1,10 +1,11 @@
-"""Errors that tests expect, by code and not by words; and how many examples a property gets."""
+"""Errors that tests expect, by code and not by words; and how much of a test `all` runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -29,3 +30,15 @@ QUICK = os.environ.get("EOS_TESTS") == "quick"  # tests/run says so
 
 def examples(count: int) -> int:
     return max(1, count // 5) if QUICK else count
+
+
+def in_turn(cases: Iterable[Any], width: int = 2, every: int = 2) -> list[Any]:
+    """Return the cases as parameters. They are a table whose rows have `width` cases: all but every
+    nth diagonal is long, so that each row and each column keeps cases in the default run."""
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if sum(divmod(at, width)) % every == 0 else pytest.mark.long,
+        )
+        for at, case in enumerate(cases)
+    ]

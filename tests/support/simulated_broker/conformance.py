@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
@@ -355,13 +355,13 @@ class Scripts:
     """The scripts of one test file, each with the profiles that it runs under, and where."""
 
     def __init__(self) -> None:
-        self._cases: list[tuple[Callable[[Script], None], On]] = []
+        self._cases: list[Any] = []
 
     def __call__(
         self, *profiles: TransactionProfile, where: Collection[On] = (NEWER, UPGRADED, OLDER)
     ):
         def register(function):
-            self._cases.extend((function, on) for on in where if on.profile in profiles)
+            self._cases.extend(_case(function, on) for on in where if on.profile in profiles)
             return function
 
         return register
@@ -370,6 +370,11 @@ class Scripts:
     def each(self) -> pytest.MarkDecorator:
         """Parametrizes a test; what is registered after it runs too, since the list is shared."""
         return pytest.mark.parametrize(("function", "on"), self._cases, ids=_name)
+
+
+def _case(function: Callable[[Script], None], on: On) -> Any:
+    """Return a parameter set. The older version is long."""
+    return pytest.param(function, on, marks=pytest.mark.long if on is OLDER else ())
 
 
 def _name(of: Callable[[Script], None] | On) -> str:
