@@ -181,8 +181,8 @@ class _StampSpooler:
             own = values_of(offset)[rows]
             found = SpooledRange(*tp, int(own.min()), int(own.max()), len(own))
             self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
-        # Cast, because Spark can be configured to use 64-bit Arrow offsets.
         given = zip((at, producer, epoch, sequence, *topics), list(self.schema)[1:], strict=True)
+        # Spark can be configured to use 64-bit Arrow offsets, so cast to the schema's types.
         columns = [column.cast(of.type) for column, of in given]
         shards = stamp_shards.shards_of(columns[1])
         order = longs(np.argsort(shards, kind="stable"))  # 8-bit values: numpy uses a radix sort

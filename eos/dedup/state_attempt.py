@@ -89,15 +89,14 @@ class StateAttempt:
                 "source_changed_during_attempt",
                 message,
                 hint="retention or compaction may have removed source records during the attempt; "
-                "the next attempt reads them again. If the error repeats, does a step return other "
-                "rows when it is evaluated again?",
+                "the next attempt reads them again. If the error repeats, check that every step is "
+                "deterministic",
             )
         return PromiseBrokenError(
             "dedup_order",
             message,
-            hint="one task must read all records of a partition, in order. Does a step return "
-            "other rows when it is evaluated again? Start again; if the error repeats, report it "
-            "as a bug",
+            hint="one task must read all records of a partition, in order. Check that every step "
+            "is deterministic, then start again. If the error repeats, report it as a bug",
         )
 
     def lookup(self) -> VerdictLookup:

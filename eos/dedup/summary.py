@@ -43,7 +43,7 @@ class _Span:
 
 @dataclass(slots=True)
 class Account:
-    """Counts of verdicts. Records with a code in `noted` are also recorded one by one."""
+    """Counts of verdicts. `notes` lists each record whose verdict code is in `noted`."""
 
     noted: Collection[int] = ()
     records: int = 0

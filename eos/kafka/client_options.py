@@ -92,7 +92,7 @@ def _require_pem(options: Mapping[str, Any]) -> None:
 
 
 def _require_file(name: str, path: Path) -> None:
-    """Raise UsageError if a file is unreadable. It names file and host; kafka-python's does not."""
+    """Raise UsageError with file and host if a file is unreadable. kafka-python names neither."""
     try:
         path.open("rb").close()
     except OSError as error:

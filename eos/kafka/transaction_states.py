@@ -21,7 +21,7 @@ class TransactionPhase(Enum):
     # -> Ongoing: more was added. -> PrepareCommit, PrepareAbort: EndTxn, or its timeout.
     # -> PrepareEpochFence: an InitProducerId fences the owner of the open transaction
     ONGOING = "Ongoing"
-    # -> CompleteCommit: the markers are written. There is no other transition
+    # -> CompleteCommit: the markers are written. This is the only transition
     PREPARE_COMMIT = "PrepareCommit"
     # -> CompleteAbort: the markers are written
     PREPARE_ABORT = "PrepareAbort"

@@ -126,10 +126,10 @@ def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def is_ours(planned: Plan, last: LedgerRecord) -> bool:
-    """Whether this deployment wrote the record.
+    """Return whether this deployment wrote the record.
 
-    A record of an older release names the state root. Another machine may have one of that name,
-    so such a record is ours only if its host is this machine.
+    Older releases record the state root instead of a deployment. Another machine may have the same
+    path, so such a record is ours only if its host is this machine.
     """
     theirs = last.owner.get("deployment")
     if planned.deployment and theirs == planned.deployment:

@@ -86,8 +86,12 @@ def subjects(planned: Plan) -> list[str]:
 
 
 def _known(read: Format, client: Client, deadline: Deadline) -> Format:
-    """Return the format with the writers' schemas. If the file has no schema, the subject's latest
-    one reads all records, also those of older schemas. It is kept until the run ends."""
+    """Return the format with the subject's registered schemas, which writers may have used.
+
+    If the pipeline file has no schema, the subject's latest one is the reader schema of all
+    records, even if they were written by an older one. A schema that is registered later does not
+    replace it during the run.
+    """
     if not read.subject:
         return read
     found = client.versions(read.subject, deadline)

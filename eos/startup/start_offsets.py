@@ -20,7 +20,7 @@ from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 _NAMED_MAX = 5
-# States of a group without members. The empty one means that the group does not exist.
+# States of a group without members. The empty string means that the group does not exist.
 AT_REST = {"Empty", "Dead", ""}
 _WAY_OUT = (
     "Set another start in the pipeline file: `start: {timestamp: ...}`, `start: {offsets: ...}` "

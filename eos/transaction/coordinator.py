@@ -156,8 +156,8 @@ class Coordinator:
             self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
-        """Commit, and return whether it is COMMITTED or IN_DOUBT. Never raises for a response of
-        the broker: after the first byte, only `settle` and the ledger can resolve the doubt."""
+        """Commit, and return COMMITTED or IN_DOUBT. An error response is IN_DOUBT and does not
+        raise, because the commit may have succeeded. `settle` and the ledger resolve the doubt."""
         self._run(ProtocolEvent.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 

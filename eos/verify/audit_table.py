@@ -1,6 +1,7 @@
 """Does the audit table agree with the ledger, row by row?
 
-Where the ledger was trimmed, the table's rows replace its records.
+If ledger records were trimmed, `verify` reads the table's rows in their place. It can't compare
+these rows with the ledger.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Subject:
     places: StampPlaces | None = None  # of producers' stamps, if dedup uses them
     is_spread: bool = False  # a proof may be in another partition
     dead_letters: str = ""  # the topic in the pipeline file now
-    # Called with each dropped record that has a proof.
+    # Called for each proven drop, with the transaction whose ledger record claims it.
     names_dropped: Callable[[ProvenDrop, Witness], None] | None = None
 
 
