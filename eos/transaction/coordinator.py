@@ -126,8 +126,8 @@ class Coordinator:
         return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:
-        """Begin an attempt, unless `is_judging` becomes true. TV2 sends no request. TV1 requests a
-        new epoch if the last one is used."""
+        """Begin an attempt, unless `is_awaiting_ledger` becomes true. TV2 sends no request. TV1
+        requests a new epoch if the last one is used."""
         if not isinstance(self._state, Ready):
             self._run(ProtocolEvent.BEGIN, deadline)
         if not self.is_awaiting_ledger:
@@ -182,7 +182,7 @@ class Coordinator:
 
     def abort(self, deadline: Deadline) -> Identity:
         """Abort the attempt and return a new identity. Raise FencedError if another instance took
-        over. `is_judging` may become true. If the deadline passed, call it again."""
+        over. `is_awaiting_ledger` may become true. If the deadline passed, call it again."""
         self._run(ProtocolEvent.ABORT, deadline)
         return self.identity
 
