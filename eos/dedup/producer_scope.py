@@ -20,7 +20,7 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS
 
 EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
-_SMALL = 1 << 16  # epochs below this are used as ranks, without a sort
+_SMALL = 1 << 16  # if all epochs are below this, they are used as ranks
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(len(VERDICTS))
 
 

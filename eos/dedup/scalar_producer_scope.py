@@ -5,14 +5,15 @@ This module decides one record after the other, and remembers every accepted num
 compares the verdicts of both, and runs this example. Nothing else uses this module.
 
 The records of a producer in a micro-batch are validated together, in the order of epoch and number.
-If two records have the same number, the one that is first by topic, partition and offset is
-accepted. So the order in which partitions are read has no effect, and all attempts of a micro-batch
-have the same verdicts.
+Records with the same number are in the order of topic, partition and offset. So the order in which
+partitions are read has no effect, and all attempts of a micro-batch have the same verdicts.
 
-A number `window` or more above the lowest missing number is a gap. If gaps are accepted, such a
-record abandons all missing numbers that are `window` or more below it. A record of an older epoch
-is fenced only if a newer epoch's record precedes it in the same partition. If the newer record is
-in another partition, the older one may have been sent first. So the state of its own epoch decides.
+A number `window` or more above the lowest missing number is a gap. A hole is a range of missing
+numbers. If gaps are accepted, a gap abandons each hole that begins `window` or more below it.
+
+A record of an older epoch is fenced only if a newer epoch's record precedes it in the same
+partition. If the newer record is in another partition, the older one may have been sent first. So
+the state of its own epoch decides.
 
 Numbers that wrap are unwrapped by their distance to the previous record of the same producer, epoch
 and partition. The first record of a partition is compared to the lowest missing number.

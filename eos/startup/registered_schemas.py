@@ -89,7 +89,7 @@ def _known(read: Format, client: Client, deadline: Deadline) -> Format:
     """Return the format with the subject's registered schemas, which writers may have used.
 
     If the pipeline file has no schema, the subject's latest one is the reader schema of all
-    records, even if they were written by an older one. A schema that is registered later does not
+    records, also of those that an older schema wrote. A schema that is registered later does not
     replace it during the run.
     """
     if not read.subject:

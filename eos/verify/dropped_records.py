@@ -44,7 +44,7 @@ class ProducerSpan(NamedTuple):
 class DropClaim:
     """The ledger's claim about the records that dedup dropped in one attempt.
 
-    `proven` counts the proven records by reason; `all` counts a record with two reasons once.
+    `proven` counts the proven records by reason, and those with any reason as `all`.
     `has_witness` is true if one of its spans is reported, so the totals are not.
     """
 

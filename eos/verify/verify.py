@@ -135,7 +135,7 @@ class Verification:
     # --- where it begins ----------------------------------------------------------------------
 
     def _resume(self, point: Point, ledger_start: int) -> None:
-        """Resume where the last verification ended. Report if its last ledger record is gone."""
+        """Resume where the last verification ended. Report if the ledger record there is gone."""
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
