@@ -26,8 +26,8 @@ SHARE = (
 )
 _SHARED = stat.S_ISGID | stat.S_IRWXG
 _OTHERS = stat.S_IRWXO
-# The state root's folders that contain records, locks or logs. Spark creates the first one.
-_BY_SPARK = "checkpoints"
+_BY_SPARK = "checkpoints"  # Spark creates this folder
+# The state root's folders that contain records, locks or logs, so they are private.
 _OWN = (_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
 
 

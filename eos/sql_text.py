@@ -181,7 +181,7 @@ def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
 
 
 def _common(found: list[Token]) -> set[str]:
-    """Return the names that WITH defines: each is before `AS (`, perhaps with columns between."""
+    """Return the names that WITH defines: `name AS (`, or `name (columns) AS (`."""
     names: set[str] = set()
     for number, token in enumerate(found):
         if token.text == "as" and [each.text for each in found[number + 1 : number + 2]] == ["("]:

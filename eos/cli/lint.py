@@ -73,7 +73,7 @@ def errors(path: Path) -> list[Problem]:
 
 
 def _pipelines(path: Path) -> list[str | None]:
-    """Return the pipelines of a Markdown file; [None] for a pipeline file."""
+    """Return the text of each pipeline in a Markdown file; [None] if `path` is a pipeline file."""
     is_markdown = path.suffix.lower() in (".md", ".markdown")
     return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
 

@@ -20,8 +20,8 @@ def find_pipeline(argument: str) -> PipelineFile:
 def file_of(argument: str) -> Path:
     """Return the path of a pipeline file.
 
-    A name is searched in the project of the working folder. So a hint's command, which contains
-    only the name, can be copied.
+    A name is looked up in the project that contains the working folder. So users can copy commands
+    from hints, which contain only the name.
     """
     path = Path(argument)
     is_there = path.is_file() or (path / "pipeline.yaml").is_file()

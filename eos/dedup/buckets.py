@@ -30,8 +30,9 @@ BUCKET_ROWS_MAX = 8192
 GROWTH = 2
 BUCKETS_MAX = 4**8
 
-# `first` and `last` list the newest accepted ranges, oldest first. `run` counts the consecutive
-# numbers up to the last one. Ranges within this run may be left out, except the last.
+# `first` and `last` list the newest ranges of accepted sequence numbers, oldest first. `run` is the
+# number of consecutive accepted numbers up to the last one. Ranges within this run may be missing,
+# except the last range.
 STATES = pa.schema(
     [
         ("producer", pa.binary()),
@@ -57,8 +58,9 @@ SCOPE_STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-# With `scope: producer`, crc32 of the id assigns a producer to one of these shards, whatever
-# partitions it writes to. One task validates a shard. Never change this: existing files rely on it.
+# With `scope: producer`, crc32 of the producer id assigns a producer to one of these shards. It has
+# this shard in all partitions. One task validates a shard. Existing files rely on this number, so
+# never change it.
 SHARDS = 16
 _SHARDED = "*"  # not a valid topic name
 
@@ -93,7 +95,7 @@ class BucketManifest:
 
 
 def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each id. Never change the hash: existing files rely on it."""
+    """Return the bucket of each producer id. Existing files rely on the hash: never change it."""
     if not len(producers):
         return np.zeros(0, np.int64)
     producers = producers.cast(pa.binary())  # Spark can be configured to use 64-bit offsets
@@ -109,7 +111,7 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
 
 
 def grown_buckets(buckets: int, rows: int) -> int:
-    """Return the number of buckets for this many states. It never shrinks."""
+    """Return the number of buckets for `rows` states: `buckets` or more."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH
     return buckets
@@ -128,7 +130,7 @@ def folder_of(home: TopicPartition) -> str:
 def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
     """Return the states of one bucket. Raise PromiseBrokenError if the file can't be read."""
     try:
-        # Read the whole file at once: most of it is needed, and each seek in it costs as much.
+        # Read the whole file at once: most of it is needed, and a seek costs as much as the read.
         buffer = pa.BufferReader(Path(place).read_bytes())
         # One thread is faster for small files, and Spark runs several tasks in parallel anyway.
         found = pq.ParquetFile(buffer).read(columns=schema.names, use_threads=False)
@@ -142,8 +144,8 @@ def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.
 def write_states(place: str, states: pa.Table) -> int:
     """Write the states of one bucket and return the file's size in bytes."""
     buffer = pa.BufferOutputStream()
-    # lz4 takes half of zstd's time, and files are up to two thirds larger. Pages of version 2 save
-    # another fifth.
+    # lz4 takes half of zstd's time, and its files are up to two thirds larger. Data pages of
+    # version 2 save another fifth of the time.
     pq.write_table(
         states,
         buffer,

@@ -1,9 +1,9 @@
 """Which verdicts do the records of one chunk get, and how do the states advance?
 
-Most producers just continue: each of their records has the next number. All their records are
-`appended` under any rules, so this module decides them at once and updates the states in place.
-`producers.batch` decides the records of all other producers. It would give the same result for the
-continuing ones, at several times the cost.
+Most producers are continuing: each of their records has the next sequence number. Under any rules
+the verdict of these records is `appended`. So this module decides them at once and updates the
+states in place. `producers.batch` decides the records of all other producers. It would return the
+same verdicts for continuing producers, but takes several times as long.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ChunkVerdicts(NamedTuple):
     """Verdicts of a chunk.
 
     `has_moved` marks the producers whose state changed. `before` has the previous states of the
-    producers that did not just continue; there the row number replaces the producer's id."""
+    producers that are not continuing. Its column `producer` has row numbers instead of ids."""
 
     codes: Codes
     has_moved: Flags
@@ -45,7 +45,7 @@ class ChunkVerdicts(NamedTuple):
 def decide(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> ChunkVerdicts:
-    """Return the verdicts of a chunk and update `known`. `rows` has each producer's row there."""
+    """Return the verdicts of a chunk and update `known`. `rows` has the producers' rows there."""
     has_moved = advance_continuing(known, rows, sent, now_ms, rules)
     codes = np.zeros(len(sent.who), np.int8)
     at = np.flatnonzero(~has_moved[sent.who])
@@ -70,7 +70,7 @@ def decide(
 def advance_continuing(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> Flags:
-    """Return which producers just continue, and advance their states in `known`."""
+    """Return which producers are continuing, and advance their states in `known`."""
     producer, epoch, sequence = sent
     is_once = len(producer) == len(rows)
     if not is_once:

@@ -1,8 +1,8 @@
 """How is zlib's crc32 computed for a whole column of ids at once?
 
 A byte's effect on the crc depends only on the byte and on its distance from the end. So the crc of
-a text is the crc of equally many zero bytes, XORed with one table entry per byte. Each
-distance has its own table. zlib computes long texts, one by one.
+a text is the crc of equally many zero bytes, XORed with one table entry per byte. There is one
+table for each distance. For long texts this module calls zlib for each text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How does a task read stamps from record headers, without SQL in the JVM?
 
-A task that writes records has their headers as one list of byte strings per record: all keys, then
-all values (`spark/sink_columns.py`). Reading stamps from this list saves the JVM the search.
+A task that writes records gets their headers as one list of byte strings per record: all keys, then
+all values (`spark/sink_columns.py`). Because it reads the stamps from this list, the JVM need not
+search the headers.
 
 The result equals that of the SQL in `StampRules.columns` exactly.
 
@@ -21,13 +22,13 @@ from eos.arrow import array_of, scalar_of, values_of
 
 # Any number with this many digits fits into 64 bits.
 _DIGITS_MAX = 18
-# Spark strips these characters from a text before it parses a number: spaces, control characters.
+# Spark strips these characters (spaces, control characters) from a text before it parses a number.
 _BLANK = r"[\x00-\x20\x7f]*"
 _NUMBER = rf"^{_BLANK}([+-]?)0*([0-9]{{1,19}}){_BLANK}$"
 
 
 def stamps(headers: Any, names: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Return id, epoch and sequence of each record; null if the header is missing or no number."""
+    """Return id, epoch and sequence of each record; null if the header is missing or malformed."""
     producer, epoch, sequence = _values(headers, names)
     return producer, numbers(epoch), numbers(sequence)
 
@@ -44,7 +45,7 @@ def _values(headers: Any, names: Sequence[str]) -> Iterator[Any]:
     for name in names:
         found = np.flatnonzero(values_of(pc.equal(keys, scalar_of(name.encode(), pa.binary()))))
         value = np.full(len(counts), -1)
-        value[row[found]] = key[found] + counts[row[found]]  # the last of equal names wins
+        value[row[found]] = key[found] + counts[row[found]]  # the last of equal names counts
         yield items.take(_or_null(value))
 
 

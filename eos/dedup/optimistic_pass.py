@@ -1,13 +1,13 @@
 """How are records with `scope: producer` written before they are validated?
 
-Nearly always dedup drops no record. So the tasks that read the source let all records pass, as if
-each were `appended`. They write the stamps to files, sorted by shard. The source is read once, and
-no extra Spark job is needed. After the write, the writing tasks validate the shards from these
-files. If dedup drops a record after all, the driver aborts the whole attempt.
+Nearly always dedup drops no record. So the tasks that read the source pass on all records, as if
+their verdicts were `appended`. They write the stamps to files, sorted by shard. So the source is
+read once, and no extra Spark job is needed. After the write, the writing tasks validate the shards
+from these files. If a verdict drops a record, the driver aborts the whole attempt.
 
-A task writes two files: first the stamps, then a report with the number of records per partition.
-A task that Spark runs again writes both again under other names. At the end the driver checks that
-each record that passed was validated.
+A reading task writes two files: the stamps, and then a report with the number of records per
+partition. If Spark runs a task again, it writes both files again under other names. At the end the
+driver checks that as many records were validated as were passed on.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -39,13 +39,13 @@ from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
 # Columns of a batch: `at` (see `record_position`), producer, epoch, sequence, and the topic if the
-# source has several.
+# source has several topics.
 Columns = tuple[Any, ...]
 _SHARD = pa.field("shard", pa.uint8())
 
 
 class SpooledRange(NamedTuple):
-    """Records of one source partition that a task passed on before they were validated."""
+    """Records of one source partition that a task passed on without validation."""
 
     topic: str
     partition: int
@@ -126,8 +126,8 @@ class OptimisticPass:
             if places:
                 files.setdefault(places, str(place.with_suffix(".stamps")))
         for task in of_task.values():
-            # A task reads one or more parts of the source in turn and writes a report for each. Its
-            # last run counts. An earlier run that died halfway has fewer reports.
+            # A task reads one or more parts of the source in turn and writes a report for each. The
+            # reports of its last run count. An earlier run that died has fewer reports.
             last = sorted(task[max(task)])
             for other in map(sorted, task.values()):
                 if len(other) >= len(last) and other != last:
@@ -142,7 +142,7 @@ class OptimisticPass:
         return Spool(tuple(files.values()), counts)
 
     def clear(self) -> None:
-        """Delete the stamp files and their reports, once all stamps are validated."""
+        """Delete the stamp files and their reports. Call this after all stamps were validated."""
         for place in Path(self.work).glob("*"):
             if place.suffix in {".stamps", ".passed"}:
                 place.unlink(missing_ok=True)
@@ -181,8 +181,8 @@ class _StampSpooler:
             own = values_of(offset)[rows]
             found = SpooledRange(*tp, int(own.min()), int(own.max()), len(own))
             self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
-        # Cast, because Spark can be configured to use 64-bit Arrow offsets.
         given = zip((at, producer, epoch, sequence, *topics), list(self.schema)[1:], strict=True)
+        # Spark can be configured to use 64-bit Arrow offsets, so cast to the schema's types.
         columns = [column.cast(of.type) for column, of in given]
         shards = stamp_shards.shards_of(columns[1])
         order = longs(np.argsort(shards, kind="stable"))  # 8-bit values: numpy uses a radix sort
@@ -191,8 +191,7 @@ class _StampSpooler:
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
-        """Write the report atomically. It happens before the task ends, so a completed task has
-        left its report."""
+        """Write the report atomically. A completed task has always written it."""
         self.stamps.close()
         self.file.close()
         task, attempt = _task()

@@ -1,13 +1,13 @@
 """How are the states of a partition's producers held in memory?
 
-They are arrays that are changed in place, with one row per producer. So a chunk of records costs as
-much as the rows that it changes. Rows keep the order in which they were read, bucket by bucket, so
-that writing them needs no sort.
+The states are arrays that are changed in place, with one row per producer. So the time for a chunk
+of records depends only on the rows that it changes. Rows keep the order in which they were read,
+bucket by bucket, so they need no sort before they are written.
 
-Each record has one sequence number, so the ranges of a state are single numbers. The newest ones
-follow from `last` and `run`: `last`, `last - 1`, and so on. Only numbers from before an accepted
-gap or before a wrap are stored one by one, in `older`, until newer numbers replace them. If a state
-has no `older` numbers, its file contains only `last`; earlier versions wrote the whole run.
+Each record has one sequence number, so the ranges of a state are single numbers. The newest numbers
+follow from `last` and `run`: `last`, `last - 1`, and so on. Numbers before an accepted gap or
+before a wrap do not. They are stored in `older` until newer numbers replace them. If a state has no
+`older` numbers, its file contains only `last`. Earlier versions wrote all numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eos.dedup.buckets import STATES, bucket_of
 from eos.producers import table as tables
 from eos.producers.sequences import Flags, Ints
 
-_NONE = -1  # no number; as `last` it means "no state", so that the next number is 0
+_NONE = -1  # no number; if `last` has this value, the row has no state, and the next number is 0
 # The columns to read from a file: `first` equals `last` there, so it is left out.
 READ = pa.schema([each for each in STATES if each.name != "first"])
 _BY_ROW = tables.schema(pa.int32(), pa.int32())
@@ -32,8 +32,8 @@ _BY_ROW = tables.schema(pa.int32(), pa.int32())
 class PartitionStates:
     """States of a partition's producers, one array element per producer.
 
-    `older` has one column per producer, with the newest number last. Looking a producer up adds a
-    row for it, so a row may have no state."""
+    `older` has one column per producer, with the newest number last. The lookup of a new producer
+    adds a row for it, so a row may have no state."""
 
     def __init__(self, ranges_max: int) -> None:
         self.producer: Any = binaries([])
@@ -54,7 +54,7 @@ class PartitionStates:
         self._extend(one_array(states.column("producer")), bucket, *self._read(states))
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
-        """Return the row of each producer. The producers must be distinct; new ones get a row."""
+        """Return the row of each producer, which must be distinct. New producers get new rows."""
         who = values_of(pc.index_in(self.producer, value_set=producers), null=len(producers))
         found = np.full(len(producers) + 1, -1)  # the last element collects all other producers
         found[who] = np.arange(len(who))
@@ -77,7 +77,7 @@ class PartitionStates:
     def advance(
         self, rows: Ints, sizes: Ints, epoch: Ints, last: Ints, at_ms: int, most: int
     ) -> None:
-        """Advance each state by `sizes` consecutive numbers, up to `last`. `most` caps the run."""
+        """Advance each state by `sizes` consecutive numbers, up to `last`. `most` limits `run`."""
         self.epoch[rows], self.last[rows], self.at_ms[rows] = epoch, last, at_ms
         self.run[rows] = run = np.minimum(self.run[rows] + sizes, most)
         is_filled = (self.older[-1:, rows] != _NONE).any(axis=0)
@@ -89,13 +89,13 @@ class PartitionStates:
     def states(self, rows: Ints) -> pa.Table:
         """Return the states of these rows, in the form that `producers.batch` expects.
 
-        The row number replaces the producer's id. Rows without a state are left out."""
+        The column `producer` has row numbers. Rows without a state are not in the table."""
         rows = rows[self._has_state[rows]]
         names = array_of(rows, pa.int32()), array_of(np.zeros(len(rows)), pa.int32())
         return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
 
     def put(self, states: pa.Table) -> None:
-        """Store states that have the form of `states`."""
+        """Store the states in a table like the one that `states` returns."""
         rows = ints_of(states.column("producer"))
         (
             self.epoch[rows],
@@ -152,7 +152,7 @@ class PartitionStates:
         last = numbers[ends - 1]
         older = np.full((len(self.older), len(run)), _NONE)
         own = self._own(last, run)
-        more = counts - own  # below 0: only `last` was written, the other numbers follow from it
+        more = counts - own  # below 0 if only `last` was written, from which the others follow
         for back in range(1, int(more.max(initial=0)) + 1):
             has = np.flatnonzero(more >= back)
             older[-back, has] = numbers[ends[has] - own[has] - back]

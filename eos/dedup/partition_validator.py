@@ -101,8 +101,8 @@ class PartitionValidator:
         self._known.add(states, bucket)
 
     def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
-        """Return the codes, and the previous states of producers that did not just continue."""
-        # Each distinct id is looked up once; everything after that uses row numbers.
+        """Return the codes, and the previous states of the producers that are not continuing."""
+        # Look up each distinct id once. All later steps use row numbers.
         ids = producer.cast(pa.binary()).dictionary_encode()
         buckets = bucket_of(ids.dictionary, self.manifest.buckets)
         self.load(distinct(buckets))
@@ -118,7 +118,7 @@ class PartitionValidator:
     def _require_order(self, offset: Any) -> None:
         """Raise PromiseBrokenError if offsets do not increase within and across chunks.
 
-        Spark's source gives each partition to one task, in offset order. Without that order the
+        Spark passes all records of a partition to one task, in offset order. In another order the
         verdicts would be wrong."""
         numbers = values_of(offset)
         if not len(numbers):

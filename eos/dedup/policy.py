@@ -14,7 +14,8 @@ from eos.producers.state import VERDICTS, Rules, Verdict
 # lacks the producer id, epoch or sequence, or has a number outside its valid range.
 UNSTAMPED = len(VERDICTS)
 NAMES = (*(verdict.value for verdict in VERDICTS), "unstamped")
-# Only two verdicts drop a record: it was provably accepted before, or a newer epoch fenced it.
+# Only these two verdicts drop a record: DUPLICATE if it was provably accepted before, and FENCED if
+# a newer epoch of its producer arrived before it.
 DROPPED = tuple(VERDICTS.index(each) for each in (Verdict.DUPLICATE, Verdict.FENCED))
 # Verdicts that end the run by default, each with the configuration key that changes this.
 OPTIONS: Mapping[str, str] = {
@@ -26,8 +27,8 @@ OPTIONS: Mapping[str, str] = {
 
 
 def rule_of(verdict: str) -> str:
-    """Return the rule name for a dead letter's header. The record's sequence number was not
-    accepted, so a replay may put the record back."""
+    """Return the rule name for the header of a dead letter with this verdict. Its sequence number
+    was not accepted, so a replayed record is not a duplicate."""
     return f"dedup_{verdict}"
 
 
@@ -35,12 +36,12 @@ def rule_of(verdict: str) -> str:
 class Policy:
     """Action of a pipeline for each verdict.
 
-    The verdicts in `refused` end the run; those in `dead` go to the dead letters. Both name keys of
-    OPTIONS. A producer that is idle for `forget_ms` becomes unknown.
+    Records with a verdict in `refused` end the run; those with one in `dead` become dead letters.
+    Both contain keys of OPTIONS. A producer that is idle for `forget_ms` becomes unknown.
 
-    `window` applies to `scope: producer`, where a producer's numbers are distributed over
-    partitions: a record may be at most this far above the lowest missing number. 0 means that each
-    partition has its own sequence."""
+    `window` is for `scope: producer`, in which a producer's sequence spans several partitions. A
+    sequence number must be less than `window` above the lowest missing number. With
+    `scope: partition` it is 0."""
 
     rules: Rules
     forget_ms: int

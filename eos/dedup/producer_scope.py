@@ -1,11 +1,11 @@
 """Which verdict does each record get if a producer's numbers span several partitions?
 
-`scalar_producer_scope` is the specification, with the rules and a worked example. Here all records
-of a shard's producers are decided at once, with numpy.
+`scalar_producer_scope` is the specification, with the rules and a worked example. This
+module decides all records of a shard at once, with numpy.
 
 The state of an epoch has the accepted numbers (`runs`) and the lowest missing number (`base`).
-Records below `base` are accepted down to `begin`. It is less than `base` only if the producer's
-first known record was in the middle of its sequence.
+Missing numbers from `begin` to `base` are still accepted. `begin` is less than `base` only if the
+producer's first known record was in the middle of its sequence.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS
 
 EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
-_SMALL = 1 << 16  # if all epochs are below this, each epoch is its own rank
+_SMALL = 1 << 16  # if all epochs are below this, they are used as ranks
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(len(VERDICTS))
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRules:
-    """Rules of `scope: producer`. A record may be `window` above the lowest missing number."""
+    """Rules of `scope: producer`. A gap is `window` or more above the lowest missing number."""
 
     window: int
     accepts_gap: bool = False
@@ -39,7 +39,7 @@ class ScopeRules:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Stamps of the stamped records. `place` numbers partitions by topic and partition."""
+    """Stamps of the stamped records. `place` is the partition's index, by topic and partition."""
 
     producer: Ints
     epoch: Ints
@@ -50,9 +50,13 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """States, ordered by producer and epoch. Owners of `runs` are indexes into these arrays.
-    The states of epoch `forgotten` and below were removed; -1 means none.
-    In the partition `fence_place[n]`, the epoch at `fence_owner[n]` is its producer's newest."""
+    """States, ordered by producer and epoch.
+
+    - Owners of `runs` are indexes into these arrays.
+    - The states of the producer's epochs up to `forgotten` were removed; -1 if none was.
+    - Fence n: in the partition `fence_place[n]`, the newest epoch of a producer is the one of the
+      state with the index `fence_owner[n]`.
+    """
 
     producer: Ints
     epoch: Ints
@@ -82,18 +86,21 @@ class ScopeVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Known and arriving epochs of each producer in order. A group is one such epoch."""
+    """Groups, in order: one for each epoch of a producer that has a state or a record."""
 
     producer: Ints
     epoch: Ints
-    known: Ints  # index of its state; -1: none
+    known: Ints  # index of the group's state; -1 if it has none
     forgotten: Ints
-    is_over: Flags  # its state was forgotten: all its records are late
-    is_new: Flags  # newer than all known epochs: it must begin at 0
+    is_over: Flags  # the epoch's state was removed, so all its records are late
+    is_new: Flags  # the epoch is newer than all known ones, so it must begin at 0
 
     @classmethod
     def of(cls, stamps: Stamps, known: Epochs, counts: Flags) -> tuple[_Groups, Ints, Ints]:
-        """Return the groups, each state's group and each record's. `counts`: not fenced ones."""
+        """Return the groups, and the group of each state and each record.
+
+        `counts` marks the records that are not fenced.
+        """
         producer = np.concatenate((known.producer, stamps.producer))
         epoch = np.concatenate((known.epoch, stamps.epoch))
         _, ranks = _ranked(epoch)
@@ -121,7 +128,7 @@ class _Groups:
         return groups, of_known, of_row
 
     def was(self, values: Ints) -> Ints:
-        """Return each group's value in its previous state, or 0 without a state."""
+        """Return the value in each group's previous state; 0 if it has none."""
         found = np.zeros(len(self.known), np.int64)
         is_known = self.known >= 0
         found[is_known] = values[self.known[is_known]]
@@ -157,7 +164,7 @@ def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
     """Return the distinct epochs in order, and each epoch's rank among them. An epoch has up to 62
     bits. Only its rank fits into one sort key together with the producer's number."""
     top = int(epochs.max(initial=0))
-    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always true: nothing to sort
+    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always true, and needs no sort
         return np.arange(top + 1), epochs
     values, ranks = np.unique(epochs, return_inverse=True)
     return values, ranks.astype(np.int64)
@@ -186,7 +193,10 @@ def _unwrapped(stamps: Stamps, known: Epochs, rules: ScopeRules) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Fences:
-    """Newest epochs by producer and partition. `is_fenced` marks records after a newer epoch."""
+    """The newest epoch of each producer in each partition.
+
+    `is_fenced` marks the records that follow a newer epoch of their producer.
+    """
 
     is_fenced: Flags
     producer: Ints
@@ -198,10 +208,10 @@ class _Fences:
     def of(
         cls, stamps: Stamps, known: Epochs, rules: ScopeRules, groups: _Groups, group: Ints
     ) -> _Fences:
-        """Return the fences. `group` is each record's place in `groups`, without any fence."""
+        """Return the fences. `group` has each record's index in `groups`, ignoring all fences."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
-        # A rejected record fences nothing. Else one corrupt stamp would fence all other records.
+        # A rejected record fences no epoch, or one corrupt stamp would fence all other records.
         is_accepted = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
         can_fence = (groups.known >= 0) | (~groups.is_over & is_accepted)
         owner = known.fence_owner
@@ -339,7 +349,7 @@ def _gaps(
     if not rules.accepts_gap:
         lowest = every.filled_from(base)[owner]
         return number >= lowest + rules.window, lowest
-    # A gap is a record that gives up more missing numbers than the previous record did.
+    # A gap is a record that abandons more missing numbers than the previous record.
     every = every.merged()
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)
@@ -347,7 +357,7 @@ def _gaps(
     is_gap: Flags = (given_up >= 0) & group_starts(given_up)
     if not len(holes):
         return is_gap, number
-    # The first hole of the epoch, or the next one above the holes that were given up before.
+    # The first hole of the epoch, or the next hole above those that were abandoned before.
     before = np.append(-1, given_up[:-1])[: len(owner)]
     is_own = (before >= 0) & (holes.owner[np.maximum(before, 0)] == owner)
     lowest = np.where(is_own, before + 1, np.searchsorted(holes.owner, owner))
@@ -357,7 +367,7 @@ def _gaps(
 def _settled(
     runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: ScopeRules
 ) -> tuple[Ints, Ints, NumberRanges]:
-    """Return `begin`, `base` and `runs` as stored: reduced to what the window needs."""
+    """Return `begin`, `base` and `runs` as they are stored, without numbers below the window."""
     top = base - 1
     top[runs.owner] = runs.last  # ordered: the highest run is assigned last
     is_contiguous = (begin == base) | has_gap
@@ -373,7 +383,7 @@ def _settled(
     begin = base.copy()
     begin[parts] = runs.first_missing(parts, lowest)
     first = runs.first
-    if rules.wraps:  # numbers more than half a circle back look like newer ones
+    if rules.wraps:  # numbers more than half of `sequences` back look like newer ones
         first = np.maximum(first, top[runs.owner] + 1 - rules.sequences // 2)
     is_needed = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
     return begin, base, NumberRanges(runs.owner, first, runs.last).chosen(is_needed)

@@ -3,8 +3,9 @@
 This is `scope: producer`. Validation needs only the stamps, grouped by producer. It happens either
 before the write, in its own Spark job (`stamp_shards`), or after the write, in the writing tasks
 (`optimistic_pass`). Producers are divided into shards. The stage decides all records of a shard at
-once and writes the verdicts to files. Later reads of the source look the verdicts up
-(`verdict_lookup`). So a record has one verdict in an attempt, however often Spark reads it.
+once and writes their verdicts to files. A task that reads the source later looks up the verdicts in
+these files (`verdict_lookup`). So a record has one verdict in an attempt, however often Spark reads
+it.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -40,7 +41,7 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import Verdict
 from eos.seal import Seal, of_this_process
 
-_FIRST_BUCKETS = 1  # per shard: one is enough at first, because there are many shards
+_FIRST_BUCKETS = 1  # per shard; there are many shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class ProducerScopeStage:
 
     def validate(self, parts: Iterable[stamp_shards.Part]) -> None:
         spool = StateSpool(self.pipeline, self.folder, self.work)
-        # A shard is kept in memory until it is complete: a producer is validated as a whole.
+        # Collect all records of a shard, because those of a producer are decided together.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
@@ -226,7 +227,7 @@ class _ShardValidator:
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
     ) -> ScopeVerdicts:
-        # Each distinct id is looked up once; everything after that uses numbers.
+        # Look up each distinct id once. All later steps use numbers.
         rows, producers = ProducerNumbers.of(producer, names)
         buckets = bucket_of(rows.producers, self.manifest.buckets)
         self.load(distinct(buckets))
@@ -239,7 +240,7 @@ class _ShardValidator:
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
         found = decide(stamps, known, ScopeRules(self.policy.window, accepts_gap, rules.sequences))
-        has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: not a producer here
+        has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: other producers
         has_moved[found.moved] = True
         # A producer without a change keeps its state, including the time of its last change.
         self._is_current &= ~has_moved[of_states]

@@ -42,7 +42,7 @@ class ProducerNumbers:
         return ints_of(found, null=-1)
 
     def known(self, own: pa.Table, producers: Ints) -> tuple[Epochs, ProducerNumbers]:
-        """Return the states as arrays, and a mapping extended by partitions that only they name."""
+        """Return the states as arrays, and a mapping that also has the states' partitions."""
         lists = one_array(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
@@ -89,7 +89,7 @@ class ProducerNumbers:
 
 
 def newest_ms(states: pa.Table) -> Ints:
-    """Return, for each row, the newest change of any epoch of its producer."""
+    """Return, for each row, the time of its producer's last change, of all epochs."""
     producers = ints_of(one_array(states.column("producer")).dictionary_encode().indices)
     newest = np.zeros(int(producers.max(initial=-1)) + 1, np.int64)
     np.maximum.at(newest, producers, ints_of(states.column("at_ms")))

@@ -1,4 +1,7 @@
-"""Which error ends the run for a record: its producer, its stamp, and the expected number?"""
+"""Which error does the run end with if dedup rejects a record?
+
+It names the record's position, its producer, its stamp, and the expected sequence number.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,8 @@ def expected_text(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) 
 def expected_number(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
     """Return the number that was expected at the row `at`, which is a gap.
 
-    It is one after the last accepted number of the same epoch. A gap that does not end the run may
-    occur often. So unlike `expected_text`, this does not replay the records one by one."""
+    It is one above the last accepted number of the same epoch. Accepted gaps may be frequent. So
+    unlike `expected_text`, this function does not replay the records one by one."""
     producer, epoch = rows.producer[at], rows.epoch[at]
     own = pc.and_(
         pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)

@@ -1,6 +1,6 @@
 """How does a task get the topic, partition and offset of its rows?
 
-They travel in as few columns as possible, because each column costs time on its way out of the JVM.
+The JVM sends them in as few columns as possible, because each column takes time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PARTITIONS_MAX, OFFSETS_MAX = 1 << 16, 1 << 47
 def require_positions(ends: Mapping[TopicPartition, int]) -> None:
     """Raise UsageError for a partition or an offset that is too large for dedup.
 
-    Python gets both in one number. A larger one would overflow, and its record could pass for
-    another record.
+    Python gets both in one 64-bit number. A larger partition or offset would overflow into the
+    position of another record.
     """
     for tp, end in ends.items():
         if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:

@@ -1,23 +1,25 @@
 """Which verdict does each record get with `scope: producer`? The specification.
 
-It decides one record after the other, and remembers every accepted number. `producer_scope` decides
-the records of many producers at once, and keeps less. A test compares both, and runs this example.
-Nothing else uses this module.
+This module decides one record after the other, and remembers every accepted number.
+`producer_scope` decides the records of many producers at once, and keeps smaller states. A test
+compares the verdicts of both, and runs this example. Nothing else uses this module.
 
-A micro-batch is a set: a producer's records in it are validated together, lowest epoch and number
-first. Of two records with one number, the first by topic, partition and offset counts. So the order
-in which partitions are read does not matter, and each attempt decides the same.
+The records of a producer in a micro-batch are validated together, in the order of epoch and number.
+Records with the same number are in the order of topic, partition and offset. So the order in which
+partitions are read has no effect, and all attempts of a micro-batch have the same verdicts.
 
-A number `window` or more above the lowest missing number is a gap. If gaps are accepted, holes that
-begin that far below it are given up. A record of an older epoch is fenced only after a newer
-epoch's record in the same partition. In another partition it may have been sent before that record,
-so its own epoch's state decides.
+A number `window` or more above the lowest missing number is a gap. A hole is a range of missing
+numbers. If gaps are accepted, a gap abandons each hole that begins `window` or more below it.
+
+A record of an older epoch is fenced only if a newer epoch's record precedes it in the same
+partition. If the newer record is in another partition, the older one may have been sent first. So
+the state of its own epoch decides.
 
 Numbers that wrap are unwrapped by their distance to the previous record of the same producer, epoch
-and partition. The first of a partition is compared to the lowest missing number.
+and partition. The first record of a partition is compared to the lowest missing number.
 
-The example has `on_gap: accept` and `window: 5`, and all records are of one producer. The state
-lists, of each epoch, the accepted numbers and the number that the epoch waits for.
+The example has `on_gap: accept` and `window: 5`, and all records are of one producer. The last
+column lists, for each epoch, the accepted numbers and the number that the epoch waits for.
 
 | micro-batch | partition | epoch | number | verdict | state after the micro-batch |
 | --- | --- | --- | --- | --- | --- |
@@ -52,10 +54,11 @@ class Stamp(NamedTuple):
 
 @dataclass
 class EpochState:
-    """Accepted numbers of an epoch. Those from `begin` on were accepted if they are in `accepted`.
+    """Accepted numbers of an epoch. `accepted` has all accepted numbers from `begin` on.
 
-    Records below `base`, the lowest number to wait for, may be accepted down to `begin`. It is less
-    than `base` only if the first known record was in the middle of its sequence.
+    `base` is the lowest number to wait for. Missing numbers from `begin` to `base` may still be
+    accepted. `begin` is less than `base` only if the first known record was in the middle of its
+    sequence.
     """
 
     begin: int
@@ -69,8 +72,8 @@ class EpochState:
         return start
 
     def has(self, number: int, modulus: int) -> bool:
-        """Return whether it is proven that the number was accepted. Below `begin` that takes all
-        numbers up to `begin`. Half a circle back a number can't be told from a newer one."""
+        """Return whether the number was provably accepted. Below `begin` this is so if all numbers
+        from it up to `begin` were. A number half of `modulus` back may be a newer one."""
         if number not in self.accepted or number <= max(self.accepted) - modulus // 2:
             return False
         return number >= self.begin or self.missing(number) >= self.begin
@@ -78,7 +81,8 @@ class EpochState:
 
 @dataclass
 class ProducerState:
-    """Epochs of a producer; by partition, the newest epoch there; and the newest epoch removed."""
+    """Epochs of a producer. `fences` has the newest epoch in each partition. Epochs up to
+    `forgotten` have no state any more."""
 
     epochs: dict[int, EpochState] = field(default_factory=dict)
     fences: dict[int, int] = field(default_factory=dict)
@@ -87,7 +91,7 @@ class ProducerState:
 
 @dataclass
 class ProducerScope:
-    """Verdicts of `scope: producer`: a producer numbers its records once, for all partitions."""
+    """Verdicts of `scope: producer`: a producer has one sequence for all partitions."""
 
     window: int
     circle: int = UNWRAPPED
@@ -131,7 +135,7 @@ class ProducerScope:
         return found
 
     def _fencing(self, known: ProducerState, stamps: list[Stamp]) -> set[int]:
-        """Return the epochs that fence older ones: known ones, and new ones that are accepted."""
+        """Return the epochs that fence older epochs: all that have a state, or get one now."""
         found = set(known.epochs)
         bound = max(known.epochs, default=min(each.epoch for each in stamps))
         for epoch in {each.epoch for each in stamps} - found:
@@ -169,7 +173,8 @@ class ProducerScope:
                 return verdict
         state.accepted.add(number)
         while verdict == "gap" and state.missing(state.base) <= number - self.window:
-            lowest = state.missing(state.base)  # it and those up to the next accepted are given up
+            lowest = state.missing(state.base)
+            # Abandon the missing numbers up to the next accepted number.
             state.begin = state.base = min(each for each in state.accepted if each > lowest)
         known.epochs[epoch] = state
         return verdict
@@ -187,8 +192,8 @@ class ProducerScope:
         known.fences = {at: each for at, each in known.fences.items() if each in known.epochs}
 
     def _unwrapped(self, known: ProducerState, stamps: list[Stamp]) -> list[Stamp]:
-        """Return the stamps with numbers that continue to grow where they wrap to 0: the nearest to
-        the previous one of the same epoch and partition."""
+        """Return the stamps with numbers that continue to grow where they wrap to 0. Each is the
+        number nearest to the previous one of the same epoch and partition."""
         if self.circle == UNWRAPPED:
             return stamps
         found: list[Stamp] = []

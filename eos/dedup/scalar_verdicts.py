@@ -1,11 +1,12 @@
 """Which verdict does each record get with `scope: partition`? The specification.
 
-It decides one record after the other, and remembers every accepted number. `partition_validator`
-decides many records at once, and keeps less. A test compares both, and runs this example. Nothing
-else uses this module. `scalar_producer_scope` is the specification of `scope: producer`.
+This module decides one record after the other, and remembers every accepted number.
+`partition_validator` decides many records at once, and keeps smaller states. A test compares the
+verdicts of both, and runs this example. Nothing else uses this module. `scalar_producer_scope` is
+the specification of `scope: producer`.
 
-The example has one partition and `on_gap: accept`. The state is that of the record's producer: its
-newest epoch, and the accepted numbers of that epoch.
+The example has one partition and `on_gap: accept`. The last column has the state of the record's
+producer: its newest epoch, and the accepted numbers of that epoch.
 
 | offset | producer | epoch | number | verdict | state after the record |
 | --- | --- | --- | --- | --- | --- |
@@ -32,7 +33,7 @@ Place = tuple[int, int]  # partition and offset
 
 
 class StampedRecord(NamedTuple):
-    """A record as it is in the source. None is a part of the stamp that can't be read."""
+    """A record in the source. A part of its stamp is None if it is missing or malformed."""
 
     partition: int
     offset: int
@@ -43,19 +44,19 @@ class StampedRecord(NamedTuple):
 
 @dataclass
 class PartitionScope:
-    """Verdicts of `scope: partition`: a producer numbers its records in each partition.
+    """Verdicts of `scope: partition`: a producer has one sequence per partition.
 
-    `circle`: after `circle` - 1 the numbers continue at 0.
+    After the number `circle` - 1 a sequence continues at 0.
     """
 
     circle: int = UNWRAPPED
     accepts_gap: bool = True
     # By partition and producer: the newest epoch, and its accepted numbers as they arrived.
     states: dict[tuple[int, bytes], tuple[int, list[int]]] = field(default_factory=dict)
-    expected: dict[Place, int] = field(default_factory=dict)  # the number that should have come
+    expected: dict[Place, int] = field(default_factory=dict)  # the expected number
 
     def verdicts(self, records: Iterable[StampedRecord]) -> dict[Place, str]:
-        """Return the verdict of each record. Each partition's records must be in its order."""
+        """Return the verdict of each record. Records of a partition must be in offset order."""
         return {each[:2]: self.verdict(each) for each in records}
 
     def verdict(self, record: StampedRecord) -> str:
@@ -83,8 +84,8 @@ class PartitionScope:
             return "appended"
         if (number - following) % self.circle < self.circle // 2:
             return "gap"
-        # It is proven that the number was accepted if it is one of the last five, or if all numbers
-        # from it on were accepted one after the other.
+        # The number was provably accepted if it is one of the last RANGES_KEPT accepted numbers, or
+        # if all numbers from it on were accepted one after the other.
         back = (following - number) % self.circle
         since = [(number + step) % self.circle for step in range(min(back, len(accepted)))]
         is_contiguous = back <= len(accepted) and accepted[-back:] == since

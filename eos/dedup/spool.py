@@ -1,7 +1,7 @@
 """Which files does a task write after it validated all records of a partition or shard?
 
-It writes the changed states as Parquet files, which no Delta commit names yet. Then it writes a
-report that names them.
+It writes the changed states as Parquet files. Then it writes a report that names these files. No
+Delta commit names them yet.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from eos.producers.sequences import Ints
 
 
 class ShardResult(Protocol):
-    """Validated records of one partition or shard, its `home`.
+    """Result of the validation of one partition or shard (`home`).
 
-    It has `count` states, those of the buckets in `read`. In the buckets in `changed`, a state
-    changed or expired."""
+    `count` is the number of states in memory: those of the buckets in `read`. `changed` has the
+    buckets in which a state changed or expired."""
 
     home: TopicPartition
     manifest: BucketManifest
@@ -112,7 +112,8 @@ class StateSpool:
         return files
 
     def _noted(self, account: Account) -> str:
-        """Write the verdicts that are recorded one by one. Return the file, or "" without any."""
+        """Write the file with the verdicts of single records. Return its path, or "" if there are
+        none."""
         if not account.notes:
             return ""
         place = Path(self.work, f"{uuid.uuid4().hex}.parquet")

@@ -1,7 +1,7 @@
 """How does a Spark task deduplicate the records of the source partitions it reads?
 
-The stage runs right after the source and before any filter. It reads the coordinates and the stamp
-of each record and returns one verdict code per record. A stamp is the producer id, epoch and
+The stage runs right after the source and before any filter. It reads the position and the stamp of
+each record and returns one verdict code per record. A stamp is the producer id, epoch and
 sequence number that the upstream application gave the record. At the end of a partition it writes:
 
 - the partition's new states, as Parquet files in the table's folder; no Delta commit names them yet
@@ -34,9 +34,9 @@ from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
 # Rows that are decided together. If rows wait for their verdicts, this many rows are buffered: by
-# Spark, or by this process if it also encodes them (`spark/fused_dedup.py`, which adds a bound).
+# Spark, or by this process if it also encodes them (`spark/fused_dedup.py`, with a lower limit).
 CHUNK_ROWS = 1 << 17
-CHUNK_BYTES = 32 << 20  # size of the producer ids, which may be long
+CHUNK_BYTES = 32 << 20  # limit of the size of the producer ids, which may be long
 
 # Columns of a batch: topic, partition, offset, producer, epoch, sequence
 Columns = tuple[Any, Any, Any, Any, Any, Any]
@@ -47,7 +47,7 @@ def _never() -> bool:
 
 
 def _own(columns: Columns) -> Columns:
-    """Copy the columns. The original columns keep their whole batch in memory, values included."""
+    """Copy the columns. The original ones would keep their whole batch in memory."""
     every = longs(np.arange(len(columns[0])))
     topic, partition, offset, *stamp = (each.take(every) for each in columns)
     return topic, partition, offset, *stamp
@@ -90,8 +90,8 @@ class DedupStage:
     ) -> Iterator[Any]:
         """Yield the codes of each batch, then write states and reports.
 
-        `is_full` returns whether the caller can buffer no more rows; the stage then decides the
-        rows that wait."""
+        `is_full` returns whether the caller can buffer no more rows. Then the stage decides the
+        buffered rows at once."""
         validators: dict[TopicPartition, PartitionValidator] = {}
         waiting: list[Columns] = []
         rows = size = 0

@@ -16,22 +16,23 @@ from eos.dedup.policy import OPTIONS, Policy, rule_of
 class StampPlace:
     """Location of one part of a stamp: a header, a path in a JSON value, or the key.
 
-    Of several headers with the name the last one counts, as in Kafka's `Headers.lastHeader`."""
+    If several headers have this name, the last one counts, as in Kafka's `Headers.lastHeader`."""
 
     kind: Literal["header", "value", "key"]
     name: str = ""
 
     @property
     def sql(self) -> str:
-        """Return a SQL expression for the bytes; it is null without this part."""
+        """Return a SQL expression for the bytes of this part; null if the record lacks it."""
         if self.kind == "header":
-            # filter(headers, h -> ...) is interpreted and five times slower. So the keys are
-            # reversed, once for all stamps, and searched. array_position returns 0 if the key is
-            # missing; the index is then one after the last header, for which get() returns null.
+            # filter(headers, h -> ...) is interpreted by Spark and five times slower. So reverse
+            # the keys, once for all parts of a stamp, and search them. array_position returns 0
+            # if the key is missing. Then the index is one after the last header, for which get()
+            # returns null.
             last = f"array_position(reverse(headers.key), {_text(self.name)})"
             return f"get(headers, CAST(size(headers) - {last} AS INT)).value"
         if self.kind == "value":
-            # Names in brackets are literal: no character has a special meaning there.
+            # In brackets, no character of a name has a special meaning.
             path = "$" + "".join(f"['{part}']" for part in self.name.split("."))
             return f"CAST(get_json_object(CAST(value AS STRING), {_text(path)}) AS BINARY)"
         return "key"
@@ -50,7 +51,7 @@ class StampRules:
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """Return SQL for id, epoch and sequence; null if one is missing or not a number."""
+        """Return SQL expressions for id, epoch and sequence; null if missing or malformed."""
         return self.producer.sql, _number(self.epoch), _number(self.sequence)
 
     @property
@@ -62,7 +63,8 @@ class StampRules:
 
     @property
     def reading(self) -> tuple[str, ...]:
-        """Return where id, epoch and sequence are read from. States depend on it."""
+        """Return where id, epoch and sequence are read from. Existing states are valid only for the
+        same places."""
         return tuple(
             f"{each.kind}({each.name})" for each in (self.producer, self.epoch, self.sequence)
         )

@@ -1,8 +1,8 @@
 """How do stamps get from the tasks that read them to the tasks that validate them?
 
-The reading task splits the stamps by shard. If several tasks validate, each shard's part of a chunk
-is packed into one row. Then Spark shuffles few large rows instead of many small ones. The cost of a
-shuffle depends on the number of rows.
+The reading task splits the stamps by shard. If several tasks validate, it packs each shard's part
+of a chunk into one row. So Spark shuffles few large rows instead of many small ones, because the
+cost of a shuffle depends on the number of rows.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -32,13 +32,13 @@ STAMPS = pa.schema(
         ("topic", pa.string()),
     ]
 )
-# Spark schema of the rows of `Gather`: a shard's part of a chunk, as an Arrow message without its
-# schema, which both sides know.
+# Spark schema of the rows of `Gather`. `blob` is a shard's part of a chunk, as an Arrow message
+# without its schema, since the reader has the schema.
 PACKED = "shard int, blob binary"
 Part = tuple[int, pa.RecordBatch]  # number of a shard, and stamps of it
 _PACKED = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
-# A chunk has as many rows as Spark passes at a time. A task holds several copies (20 MB with short
-# ids). Larger chunks take longer.
+# A chunk has as many rows as Spark passes at a time; larger chunks were slower. A task holds
+# several copies of a chunk (20 MB with short ids).
 CHUNK_ROWS_MAX = 50_000
 CHUNK_BYTES_MAX = 4 << 20
 

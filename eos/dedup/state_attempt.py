@@ -22,7 +22,7 @@ from eos.dedup.verdict_lookup import VerdictLookup, first_of
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError
 from eos.kafka.api import TopicPartition
 
-PRODUCERS_LISTED_MAX = 100  # producers in one ledger record, those with the most records first
+PRODUCERS_LISTED_MAX = 100  # limit of one ledger record; producers with the most records go first
 
 
 class Dead(NamedTuple):
@@ -54,7 +54,8 @@ class StateAttempt:
         """Return how many records the tasks have validated, by source partition.
 
         A partition is missing if it has no records, or if Spark pruned its rows because no sink
-        reads them. The caller must validate those, since the states must include them."""
+        reads them. The caller must validate pruned partitions, too, because the next states must
+        include their records."""
         counts: Counter[TopicPartition] = Counter()
         for tp, report in self.reports().items():
             for topic, partition, count in report.get("places", [(*tp, report["records"])]):
@@ -89,15 +90,14 @@ class StateAttempt:
                 "source_changed_during_attempt",
                 message,
                 hint="retention or compaction may have removed source records during the attempt; "
-                "the next attempt reads them again. If the error repeats, does a step return other "
-                "rows when it is evaluated again?",
+                "the next attempt reads them again. If the error repeats, check that every step is "
+                "deterministic",
             )
         return PromiseBrokenError(
             "dedup_order",
             message,
-            hint="one task must read all records of a partition, in order. Does a step return "
-            "other rows when it is evaluated again? Start again; if the error repeats, report it "
-            "as a bug",
+            hint="one task must read all records of a partition, in order. Check that every step "
+            "is deterministic, then start again. If the error repeats, report it as a bug",
         )
 
     def lookup(self) -> VerdictLookup:
@@ -106,7 +106,7 @@ class StateAttempt:
         return VerdictLookup(self.stage.pipeline, files, self.validated(), self.stage.topic)
 
     def optimistic_pass(self) -> OptimisticPass:
-        """Return the function for a job whose rows pass first and are validated after the write."""
+        """Return the function for a job that writes the rows first and then validates them."""
         return OptimisticPass(self.stage.pipeline, self.stage.work, self.stage.topic)
 
     def counts(self) -> Mapping[str, int]:
@@ -147,8 +147,8 @@ def summary_of(
 ) -> Mapping[str, Any]:
     """Return the summary for the ledger record.
 
-    It counts all verdicts and dead letters. It lists the producers with other verdicts than
-    `appended` and, for gaps, the expected number and the number that arrived."""
+    It counts all verdicts and dead letters. It lists the producers that have other verdicts than
+    `appended`. For gaps it lists the expected number and the actual number."""
     verdicts: dict[str, int] = {}
     producers: list[Any] = []
     for _, report in sorted(reports.items()):
@@ -170,7 +170,7 @@ def summary_of(
 def _after(manifest: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
     """Return the state files of one partition after an attempt.
 
-    If the number of buckets grew, all files are new."""
+    If the number of buckets grew, no previous file is in use."""
     changed, is_grown = set(report["changed"]), report["buckets"] != manifest.buckets
     files = {} if is_grown else {b: file for b, file in manifest.files.items() if b not in changed}
     for bucket, path, rows, size in report["files"]:

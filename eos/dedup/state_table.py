@@ -3,10 +3,10 @@
 No other module of dedup imports Delta. A version of the states is a Delta version plus a random
 token, which the Delta version carries as an application transaction.
 
-The ledger is the truth: its records name the version for each position. The newest version has no
-meaning of its own, and a version that no ledger record names does not count. Each commit changes
-the files of the newest version to exactly those of the new one. So it also removes the files of an
-attempt that did not commit, and restores the files that a rewind needs.
+Only the ledger decides which version is valid: its records name the version for each position. A
+version that no ledger record names is never used, even if it is the newest one. Each commit lists
+exactly the files of the new version. So it also removes the files of an attempt that did not
+commit, and restores the files that a rewind needs.
 
 A commit is never merged with another process's commit. If another process committed first, this
 commit fails and is retried on top of that version. So each version has exactly the files that its
@@ -36,7 +36,7 @@ from eos.full_disk import require_room
 _COMMIT_TRIES = 10
 # How long a version stays readable after another one replaced it.
 KEPT_HOURS = 1
-MAINTAINED_EVERY = 64  # versions, counted over all processes
+MAINTAINED_EVERY = 64  # versions of the Delta table
 _SETTINGS = {
     "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
@@ -112,7 +112,7 @@ class ProducersTable:
         )
 
     def maintain(self) -> None:
-        """Clean up the table, once in `MAINTAINED_EVERY` versions. Call it after a ledger commit.
+        """Clean up the table every `MAINTAINED_EVERY` versions. Call it after a ledger commit.
 
         Write a checkpoint of the Delta log. Delete files that were removed more than `KEPT_HOURS`
         ago, and files that no version ever named."""

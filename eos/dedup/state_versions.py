@@ -1,8 +1,8 @@
 """Which producer states does an attempt begin with, and which does it leave?
 
 Tasks write state files and reports (`stage`). Before the transaction ends, this module commits the
-files as a new version of the `producers` table. The attempt's ledger record names that version.
-So the ledger alone decides about states, as it does about records. If the driver dies:
+files as a new version of the `producers` table. The attempt's ledger record names that version. So
+the states are committed if and only if the transaction is. If the driver dies:
 
 - before the Delta commit: no version has the new files. The ledger names the previous version,
   and the next attempt begins with that one. `maintain` deletes the files later.
@@ -12,8 +12,8 @@ So the ledger alone decides about states, as it does about records. If the drive
   next attempt begins with that one.
 - after EndTxn: the ledger names the new version.
 
-A lost checkpoint changes nothing: Spark repeats from the ledger's position, which names its
-version. A rewind names the version of the ledger record that it goes back to.
+If the checkpoint is lost, Spark resumes at the ledger's position, which names its version. A rewind
+uses the version of the ledger record that it goes back to.
 
 A replaced instance may still commit versions, but no ledger record names them, because it can't
 commit a transaction. If it removes files from the newest version, the next commit restores them.
@@ -53,8 +53,8 @@ _WORK = "_attempts"  # Delta readers ignore names that begin with _
 class StateVersions:
     """Producer states of one pipeline, on the driver.
 
-    `reading` describes where the parts of a stamp are read from. If it changes, ids and numbers
-    have another meaning, and existing states are rejected."""
+    `reading` describes where the parts of a stamp are read from. If it changes, existing states are
+    rejected, because they have other ids and numbers."""
 
     pipeline: str
     table: ProducersTable
@@ -92,15 +92,15 @@ class StateVersions:
 
     def maintain(self) -> None:
         """Clean up the table. Call it after the transaction has committed, because only then the
-        newest version is the one that the ledger names."""
+        ledger names the newest version."""
         self.table.maintain()
 
     def _new_work(self) -> Path:
         """Return a new folder for the reports of one attempt.
 
-        Delete the folder of our previous attempt, and all folders older than `KEPT_HOURS`, which
-        dead processes left. Another running copy keeps its folder: it must end because it is
-        fenced, not because its files are missing."""
+        Delete the folder of our previous attempt, and folders older than `KEPT_HOURS`, which dead
+        processes left. Keep newer folders, since another instance may still run. It must stop
+        because it is fenced, not because its files are missing."""
         every = self.table.location / _WORK
         oldest = time.time() - KEPT_HOURS * 3600
         try:

@@ -1,4 +1,4 @@
-"""Which counts and which producers do reports and ledger records list for validated records?"""
+"""Which counts, producers and gaps do reports and ledger records list?"""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.record_errors import producer_text
 from eos.dedup.verdict_rows import VerdictRows
 
-SPANS_LISTED_MAX = 1000  # entries (producer and verdict) in one report
-GAPS_LISTED_MAX = 20  # producers in one report whose first gap is listed with its numbers
+SPANS_LISTED_MAX = 1000  # limit of entries in one report; an entry is a producer with a verdict
+GAPS_LISTED_MAX = 20  # limit of producers in one report whose first gap is listed
 _GAP = NAMES.index("gap")
 # Position and verdict code of a record, for tasks that read the record again.
 VERDICTS_SCHEMA = pa.schema(
@@ -43,7 +43,7 @@ class _Span:
 
 @dataclass(slots=True)
 class Account:
-    """Counts of verdicts. Records with a code in `noted` are also recorded one by one."""
+    """Counts of verdicts. `notes` lists each record whose verdict code is in `noted`."""
 
     noted: Collection[int] = ()
     records: int = 0
@@ -70,7 +70,7 @@ class Account:
     def _add_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
         """Record the first gap of each producer, ordered by position.
 
-        The order makes the report of a repeated task equal to the first one."""
+        With this order, a repeated task writes the same report."""
         at = np.flatnonzero(rows.codes == _GAP)
         rows_of_gaps = longs(at)
         places = {
@@ -78,8 +78,8 @@ class Account:
             for name in ("topic", "partition", "offset")
         }
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
-        # Only first gaps are examined one by one: after a gap that is not accepted, all further
-        # records of the producer are gaps.
+        # Only the first gap of a producer is examined: if it is not accepted, all further records
+        # of the producer are gaps.
         producers = rows.producer.take(rows_of_gaps).take(order).dictionary_encode()
         _, firsts = np.unique(values_of(producers.indices), return_index=True)
         for place in np.sort(firsts).tolist():

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from enum import Enum
 
-# An upstream that resends once probably resends again, and a retry costs more than validating
-# first. So after a micro-batch with records that dedup does not accept, or with an attempt that
-# failed before its records were validated, this many micro-batches validate first.
+# An upstream that resends records once probably resends again, and a retry takes longer than
+# validation before the write. So this many micro-batches validate first after a micro-batch that
+# had records that dedup does not accept, or an attempt that failed before its validation.
 VALIDATE_FIRST_MAX = 8
 
 
 class ValidationMode(Enum):
     """The order in which an attempt validates and writes its records.
 
-    Dedup hardly ever drops a record, and validating first takes longer. So most attempts write
-    records before all of them are validated. If dedup drops a record that was written, the attempt
-    is aborted, and its retry validates first.
+    Dedup hardly ever drops a record, and validation before the write takes longer. So most attempts
+    write records before all of them are validated. If dedup drops a record that was written, the
+    driver aborts the attempt, and the retry validates first.
     """
 
     # Each record has its verdict before it is encoded. With `scope: partition` the reading task
     # holds rows until their verdicts are known. With `scope: producer` a Spark job validates all
     # records first, and tasks look its verdicts up.
     VALIDATE_FIRST = "validate first"
-    # `scope: partition`: the reading task passes rows on at once, and validates them then.
+    # `scope: partition`: the reading task passes rows on at once, and then validates them.
     VALIDATE_WITHIN = "validate within"
     # `scope: producer`: the reading tasks pass rows on and store their stamps. The writing tasks
     # validate the stamps after they have written.
@@ -56,7 +56,8 @@ def validation_mode(
 
 
 def left_after(micro_batches_left: int, *, has_failed: bool) -> int:
-    """Return how many micro-batches validate first after one of them.
+    """Return how many of the next micro-batches validate first.
 
-    `has_failed` means that writing before validation would have aborted its attempt, or did."""
+    `has_failed` is true if writing before validation aborted an attempt of this micro-batch, or
+    would have done so."""
     return VALIDATE_FIRST_MAX if has_failed else max(0, micro_batches_left - 1)

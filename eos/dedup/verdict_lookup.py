@@ -26,11 +26,11 @@ Places = tuple[Any, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class VerdictLookup:
-    """Function that returns the verdict codes decided earlier in the attempt.
+    """Function that returns the verdict codes that were decided earlier in the attempt.
 
-    `files` list the records that are not `appended`. `counts` has the number of validated records
-    per partition; partitions that are not in it are not checked. `topic` is the only source topic;
-    if it is empty, each row names its topic."""
+    `files` list the records with other verdicts than `appended`. `counts` has the number of
+    validated records per partition. Partitions that are not in `counts` are not checked. `topic` is
+    the only source topic; if it is empty, each row names its topic."""
 
     pipeline: str
     files: tuple[str, ...]

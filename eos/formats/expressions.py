@@ -52,7 +52,7 @@ class Format:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Return whether only the registry has the schema, and was not asked yet."""
+        """Return whether the schema is only in the registry and was not fetched yet."""
         return self.kind == "avro" and not self.schema
 
 

@@ -26,8 +26,8 @@ WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
 class PipelineEntry:
     """One pipeline of the list.
 
-    `name` includes the prefix of `names.prefix` if it differs from the profile's. `at` is the time
-    of the last commit in the audit table.
+    `name` begins with the pipeline's prefix if that is not the profile's `names.prefix`. `at` is
+    the time of the last commit in the audit table.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Which permission is missing if a broker rejects a request, and which command grants it?
 
 The broker's error code names only the kind of the resource. The operation and the resource name
-follow from the request. Only callers with the settings know the user; `errors.as_principal` fills
-the user in.
+follow from the request. This module does not know the user: `errors.as_principal` adds it later.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ RESOURCES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 _FLAGS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id"}
 # Spelling of kafka-acls.sh. Messages use the spelling of Kafka's documentation.
 _OPERATIONS = {"DESCRIBE_CONFIGS": "DescribeConfigs", "IDEMPOTENT_WRITE": "IdempotentWrite"}
-# Requests that need another operation than is usual for their kind of resource. READ and WRITE
-# imply DESCRIBE.
+# Requests that need another operation than most requests for the same kind of resource. READ and
+# WRITE imply DESCRIBE.
 _BY_REQUEST = {
     ("CreateTopics", 29): "CREATE",
     ("CreateTopics", 31): "CREATE",
@@ -40,7 +39,7 @@ _USUAL = {"Topic": "WRITE", "Group": "READ", "Cluster": "IDEMPOTENT_WRITE"}
 class Right:
     operation: str
     resource: str
-    name: str  # of the resource; empty for Cluster, or if it is not known
+    name: str  # the resource's name; empty for Cluster, or if unknown
 
     @property
     def message(self) -> str:
@@ -61,7 +60,7 @@ class Right:
 
 
 def missing(request: str, code: int, name: str = "") -> Right | None:
-    """Return the missing permission; None if the code is no authorization error.
+    """Return the missing permission; None if the code is not an authorization error.
 
     `request` is the name of the request in Kafka's protocol."""
     resource = RESOURCES.get(code)

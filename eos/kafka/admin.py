@@ -132,7 +132,7 @@ def query_leaders(
     build: Callable[[list[TopicPartition]], Any],
     deadline: Deadline,
 ) -> dict[TopicPartition, Any]:
-    """Return each partition leader's result. Retry if leaders move, until the deadline."""
+    """Return each partition's result from its leader. If leaders move, retry until the deadline."""
     missing = set(partitions)
     found: dict[TopicPartition, Any] = {}
     codes: dict[TopicPartition, int] = {}
@@ -143,7 +143,7 @@ def query_leaders(
         except UnavailableError:
             if is_first:
                 raise
-            break  # too little time was left; the errors of earlier tries are better
+            break  # too little time was left, and the errors of earlier tries explain more
         is_first = False
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
@@ -278,7 +278,7 @@ def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
 
 
 def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
-    """Return the setting of each broker, for settings that may differ between brokers."""
+    """Return the value of a setting on each broker, as values may differ between brokers."""
 
     def build(node: int) -> Any:
         return _describe_config(_BROKER, str(node), name)
@@ -353,7 +353,7 @@ def create_topic(
     error = 0
     for _ in tries(deadline):
         controller = cluster.metadata((), deadline).controller_id
-        # Retrying is harmless: the second request returns TOPIC_ALREADY_EXISTS.
+        # A retry is safe: if the first request succeeded, the second returns TOPIC_ALREADY_EXISTS.
         response = cluster.try_once(controller, request, deadline)
         if response is None:
             continue
@@ -363,7 +363,7 @@ def create_topic(
             _wait_for_leaders(cluster, name, deadline)
             return bool(error == 0)
         if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
-            return False  # no permission to create it, but it exists already
+            return False  # this user may not create the topic, but it exists already
         if error not in _CREATE_RETRIED:
             raise refused("CreateTopics", error, f"topic {name}", result)
     last_error = name_of(error) if error else "no answer"
@@ -378,7 +378,7 @@ def create_topic(
 def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
     """Wait until the brokers know the topic and each partition has a leader.
 
-    CreateTopics succeeds when the controller has logged the topic; brokers learn of it later."""
+    CreateTopics returns once the controller has logged the topic. Brokers get it later."""
     for _ in tries(deadline):
         info = cluster.topics([topic], deadline)[topic]
         if info.partitions:

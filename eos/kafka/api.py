@@ -88,7 +88,7 @@ class CommittedOffset(NamedTuple):
 class DescribedTransaction(NamedTuple):
     """State of a transactional id at its coordinator (DescribeTransactions)."""
 
-    phase: str  # in the notation of Kafka's tools: "CompleteAbort"
+    phase: str  # as Kafka's tools spell it, such as "CompleteAbort"
     identity: Identity
     timeout_ms: int  # the timeout of the last InitProducerId that the coordinator granted
 
@@ -103,7 +103,7 @@ class DescribedProducer:
 
 
 class TransactionPort(Protocol):
-    """The requests of one transaction. The profile is fixed when the port is made."""
+    """The requests of one transaction. The profile of a port never changes."""
 
     @property
     def profile(self) -> TransactionProfile: ...
@@ -111,7 +111,8 @@ class TransactionPort(Protocol):
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, identity: Identity, deadline: Deadline
     ) -> IdentityAnswer:
-        """Return a new epoch. `NO_IDENTITY` fences any owner of the transactional id.
+        """Return a new identity. With `NO_IDENTITY`, fence the current owner of the transactional
+        id.
 
         With (id, epoch), the request succeeds only if this is still the current identity (KIP-360).
         """
@@ -136,7 +137,8 @@ class TransactionPort(Protocol):
         record_batches: Mapping[TopicPartition, bytes],
         deadline: Deadline,
     ) -> Mapping[TopicPartition, ProduceAnswer]:
-        """Write one record batch per partition with acks=all. Leaders may differ."""
+        """Write one record batch per partition with acks=all. The partitions may have different
+        leaders."""
 
     def commit_offsets(
         self,
@@ -158,14 +160,14 @@ class TransactionPort(Protocol):
     ) -> IdentityAnswer:
         """Commit or abort. TV2 returns the next identity, TV1 returns the identity that was sent.
 
-        `on_sent` is called after the request's bytes left and before the answer is awaited. Crash
-        tests need this hook: no other code runs at that moment.
+        `on_sent` is called after the request was sent and before the wait for its answer. Crash
+        tests need this hook, because no other code runs at that moment.
         """
 
     def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
         """Return the coordinator's state of a transactional id. Raise EosError if it has none."""
 
     def forget_coordinators(self) -> None:
-        """Look coordinators up again for the next request.
+        """Forget all coordinators, so that the next request looks its coordinator up again.
 
         Call it after COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR."""

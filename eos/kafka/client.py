@@ -1,4 +1,4 @@
-"""How does the pipeline send the requests of a transaction and inspect a real Kafka cluster?"""
+"""How does the pipeline send the requests of a transaction, and look up facts of a cluster?"""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class KafkaClient:
     def shared(
         cls, settings: KafkaSettings, profile: TransactionProfile | None = None
     ) -> KafkaClient:
-        """Return the client that this process shares for these settings. A forked child gets its
-        own."""
+        """Return this process's client for these settings, which all callers share. A forked child
+        gets its own client."""
         return cast("KafkaClient", reuse((settings, profile), lambda: cls(settings, profile)))
 
     @property
@@ -98,7 +98,7 @@ class KafkaClient:
 
     @property
     def answered_at(self) -> float:
-        """Return when a broker last answered, or else the client's creation (monotonic clock)."""
+        """Return the monotonic time of a broker's last answer, or of the client's creation."""
         return self._connections.answered_at
 
     def close(self) -> None:
@@ -187,8 +187,8 @@ class KafkaClient:
         Requests to one leader arrive in the order of these calls. If the request `after` was lost,
         this request fails without being sent.
         """
-        # The broker's timeout is shorter than ours. So REQUEST_TIMED_OUT arrives before our own
-        # timeout, which would close the connection.
+        # The broker's timeout is shorter than the client's. So REQUEST_TIMED_OUT arrives before
+        # the client's timeout, which would close the connection.
         request = requests.produce(
             self._versions.produce, transactional_id, record_batches, timeout_ms * 9 // 10
         )
@@ -289,7 +289,7 @@ class KafkaClient:
         return cluster_shape.shape(self._cluster, names, deadline)
 
     def operations(self, topics: Iterable[str], deadline: Deadline) -> Mapping[str, frozenset[str]]:
-        """Return the operations that this user may perform on each topic visible to it."""
+        """Return the operations that this user may perform on each topic that it may describe."""
         return cluster_shape.operations(self._cluster, topics, deadline)
 
     def list_offsets(
@@ -308,8 +308,8 @@ class KafkaClient:
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the group's offsets for these or all partitions. Wait for open transactions.
 
-        For all partitions, the broker leaves out a partition whose first offset is still pending.
-        So name the partitions, or end the transaction first.
+        If none are named, the broker omits a partition whose first offset is still pending. So
+        name the partitions, or end the transaction first.
         """
         return admin.committed_offsets(self._cluster, group, partitions, deadline)
 
@@ -332,7 +332,7 @@ class KafkaClient:
         return admin.topic_config(self._cluster, topic, name, deadline)
 
     def broker_config(self, name: str, deadline: Deadline) -> str:
-        """Return a setting of one broker. Use it only for settings that are equal on all."""
+        """Return a setting of one broker. Use this only for settings that are equal on all."""
         return admin.broker_config(self._cluster, name, deadline)
 
     def create_topic(

@@ -62,8 +62,8 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
 def _require_pem(options: Mapping[str, Any]) -> None:
     """Raise UsageError unless certificates and key are loadable PEM files.
 
-    They are loaded once before anything connects. Otherwise OpenSSL would ask the terminal for the
-    password of an encrypted key, and a run has no operator at a terminal."""
+    The files are loaded once before the first connection. Otherwise OpenSSL would ask on the
+    terminal for the password of an encrypted key, and wait for ever."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca, certificate = options.get("ssl_cafile"), options.get("ssl_certfile")
     key = options.get("ssl_keyfile") or certificate
@@ -92,7 +92,7 @@ def _require_pem(options: Mapping[str, Any]) -> None:
 
 
 def _require_file(name: str, path: Path) -> None:
-    """Raise UsageError if a file is unreadable. It names file and host; kafka-python's does not."""
+    """Raise UsageError with file and host if a file is unreadable. kafka-python names neither."""
     try:
         path.open("rb").close()
     except OSError as error:

@@ -23,12 +23,12 @@ from eos.kafka.outcomes import name_of
 from eos.kafka.refusals import refused, unreachable
 from eos.kafka.settings import KafkaSettings
 
-# Some brokers don't know a topic for a moment after it was created or while its leader moves. If a
-# topic stays unknown for this long, it does not exist.
+# A broker may not know a topic shortly after its creation or while its leader moves. If a topic is
+# unknown for longer than this, it does not exist.
 _UNKNOWN_TOPIC_MS = 5_000
 _UNKNOWN_TOPIC = 3
 LAST_MOMENTS_MS = 50
-_TURN_MS = 5_000  # time for one broker, if another broker could answer as well
+_TURN_MS = 5_000  # time limit for one broker, if another broker can answer, too
 _LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
 _COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
 
@@ -52,7 +52,7 @@ class Kind(IntEnum):
 
 
 class NoCoordinatorError(Exception):
-    """Failure of FindCoordinator with this error code, permanent or until the deadline."""
+    """FindCoordinator failed with this error code: permanently, or until the deadline."""
 
     def __init__(self, error: int, message: str) -> None:
         super().__init__(error, message)
@@ -63,8 +63,8 @@ class NoCoordinatorError(Exception):
 def tries(deadline: Deadline) -> Iterator[None]:
     """Yield once per try: at least once, then after growing pauses until the deadline.
 
-    There is no try in the last moments. A try without time for an answer would close its
-    connection, and its timeout would hide the real cause of the failure.
+    No try begins in the last 50 ms. It would have no time for an answer, so it would close its
+    connection, and its timeout would hide the cause of earlier failures.
     """
     backoff = Backoff()
     yield
@@ -103,7 +103,7 @@ class Cluster:
             try:
                 return self._connections.call(node, build(), self._turn_deadline(deadline))
             except NoAnswerError as lost:
-                # A try that ends at the deadline reports only that. An earlier cause is better.
+                # A try that ends at the deadline reports a timeout. An earlier cause is better.
                 if not cause or not deadline.has_passed:
                     cause = lost.message
                 with self._lock:
@@ -113,7 +113,7 @@ class Cluster:
     def send_repeatable(
         self, node_of: Callable[[], Node], build: Callable[[], Any], deadline: Deadline
     ) -> Any:
-        """Send a read-only request to one particular broker."""
+        """Send a read-only request to the broker of `node_of`. Retry until the deadline."""
         return self._send(node_of, build, deadline, repeatable=True)
 
     def send_once(
@@ -123,7 +123,7 @@ class Cluster:
         deadline: Deadline,
         on_sent: Callable[[], None] | None = None,
     ) -> Any:
-        """Send a request that changes the cluster to one particular broker, at most once."""
+        """Send a request that changes the cluster, at most once, to the broker of `node_of`."""
         return self._send(node_of, build, deadline, repeatable=False, on_sent=on_sent)
 
     def _send(
@@ -147,7 +147,7 @@ class Cluster:
                 self.forget_coordinators()
                 if lost.fields["sent"] and not repeatable:
                     break
-            except UnavailableError as unavailable:  # no broker answered which one to ask
+            except UnavailableError as unavailable:  # no broker answered the lookup of the node
                 if repeatable:
                     raise
                 error = error or not_sent(
@@ -158,9 +158,9 @@ class Cluster:
         raise error
 
     def query_each(self, build: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
-        """Return the answer of each broker that the cluster lists at the end.
+        """Return the answer of each broker in the cluster.
 
-        A broker that dies disappears from the list and is not waited for."""
+        If a broker without an answer disappears from the cluster's list, it is not waited for."""
         answers: dict[int, Any] = {}
         silent: set[int] = set()
         for _ in tries(deadline):
@@ -182,7 +182,7 @@ class Cluster:
         )
 
     def try_once(self, node: Node, request: Any, deadline: Deadline) -> Any:
-        """Send a request once. Return None without an answer; leaders are then looked up again."""
+        """Send a request once. If there is no answer, return None and forget the leaders."""
         try:
             return self._connections.call(node, request, self.limited(deadline))
         except NoAnswerError as lost:
@@ -190,12 +190,12 @@ class Cluster:
             return None
 
     def pause(self, deadline: Deadline) -> None:
-        """Wait after a transient error, so that leaders are looked up again a little later."""
+        """Forget the leaders and wait, so that the next try looks them up again."""
         self.forget_leaders()
         Backoff(first_ms=50).sleep(deadline)
 
     def lost(self, error: NoAnswerError) -> None:
-        """Forget leaders after a lost request. The next lookup asks another broker."""
+        """Forget leaders after a lost request. The next lookup is sent to another broker."""
         self.forget_leaders()
         with self._lock:
             if self._any() == error.fields["node"]:
@@ -211,7 +211,7 @@ class Cluster:
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
         """Return the deadline of one broker's turn.
 
-        If there are several brokers and one never answers, time is left for the others."""
+        Each broker gets only a part of the time, so a silent broker leaves time for the others."""
         nodes = len(self._connections.brokers or self._connections.bootstrap_nodes)
         share_ms = max(1000, deadline.left_ms // max(1, nodes))
         turn_ms = self._settings.request_timeout_ms if nodes < 2 else _TURN_MS

@@ -1,9 +1,9 @@
 """How do requests get to the brokers in order, each within its deadline?
 
-There is one IO thread and one queue ("lane") per broker. kafka-python's event loop and connection
-manager do the networking. This module adds the rest: a request waits for its connection, for the
-end of a throttling pause, and for earlier requests. It fails at its deadline at the latest, and its
-error states with certainty whether it was sent.
+There is one IO thread, and one queue ("lane") per broker. kafka-python's event loop and connection
+manager do the networking. In this module a request waits for its connection, for the end of a
+throttling pause, and for earlier requests. It fails at its deadline at the latest, and its error
+states with certainty whether it was sent.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from eos.kafka.settings import KafkaSettings
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
 
-# Limit of connecting, including login. It is shorter than a request timeout, so that a broker that
-# did not answer is tried once more on a new connection.
+# Time limit of a connection attempt, including login. It is shorter than a request timeout. So a
+# request can try a second connection if the first attempt gets no answer.
 _CONNECT_MS = 5_000
 _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
@@ -65,7 +65,7 @@ class Connections:
 
     def __init__(self, settings: KafkaSettings) -> None:
         _silence_log()
-        security = security_options(settings)  # may raise, so it comes before anything is open
+        security = security_options(settings)  # may raise: no socket or thread exists yet
         self._settings = settings
         name = f"{settings.client_id}-{next(_numbers)}"
         self._net = NetworkSelector(client_id=name, slow_task_threshold_secs=0)
@@ -77,8 +77,8 @@ class Connections:
             receive_message_max_bytes=_RESPONSE_BYTES_MAX,
             request_timeout_ms=settings.request_timeout_ms,
             reconnect_backoff_max_ms=1000,
-            # The writer enforces the limit of five record batches per partition. Here, a request
-            # beyond a limit would fail.
+            # No limit here, since a request above it would fail. The writer enforces the limit of
+            # five record batches per partition.
             max_in_flight_requests_per_connection=100_000,
             proxy_url=DIRECT,
             **security,
@@ -86,7 +86,7 @@ class Connections:
         self._channels: dict[Node, _Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.answered_at = time.monotonic()  # time of the last answer of any broker, or of now
+        self.answered_at = time.monotonic()  # time of the last answer of any broker
         self._pid = os.getpid()
         self._net.start()
         connection_cache.opened(self)
@@ -122,10 +122,10 @@ class Connections:
         after: PendingRequest | None = None,
         on_sent: Callable[[], None] | None = None,
     ) -> PendingRequest:
-        """Send `request` to `node` after all earlier ones. Don't wait for the answer.
+        """Send `request` to `node` after all earlier requests. Don't wait for the answer.
 
-        With `after`, send it only if that request has not failed. Otherwise a record batch could
-        reach the broker on a new connection although the previous batch was lost with the old one.
+        If the request `after` has failed, don't send this one. Otherwise a record batch could reach
+        the broker on a new connection although the previous batch was lost with the old one.
         """
         pending = PendingRequest(node, request, deadline, after)
         pending.on_sent = on_sent
@@ -194,7 +194,7 @@ class Connections:
 
         1. This pump finds the queue empty.
         2. Another thread appends a request, then schedules its own pump on this thread.
-        3. This pump ends without a further await. Then the new pump runs and finds the request.
+        3. This pump ends without another `await`. Then the new pump runs and finds the request.
         """
         if channel.pumping:
             return
@@ -218,7 +218,7 @@ class Connections:
         if connection is None:  # the deadline passed while the connection was paused
             channel.queue.popleft().lose("the broker throttled the connection until the deadline")
             return
-        # Nothing below awaits, so the connection is still the one that was checked above.
+        # There is no `await` below, so the connection is still the one that was checked above.
         channel.queue.popleft()
         if pending.after is not None and pending.after.failed:
             pending.lose("an earlier request on this connection was lost")
@@ -240,7 +240,7 @@ class Connections:
                 request, request_timeout_ms=pending.deadline.left_ms + 1
             )
         except (ValueError, TypeError, AttributeError, struct.error) as error:
-            # The request could not be encoded; this is no network error.
+            # The request could not be encoded. This is not a network error.
             pending.fail(error)
             return
         future.add_errback(lambda error: pending.lose(message_of(error)))
@@ -266,8 +266,8 @@ class Connections:
     async def _is_out(self, connection: Any) -> bool:
         """Wait until the kernel has accepted every byte. Return False if the connection closed.
 
-        `send_request` only puts the bytes into a buffer. If the process were killed right after it,
-        the request would never be sent."""
+        `send_request` only puts the bytes into a buffer. If the process were killed right after
+        that call, the request would never be sent."""
         while not connection.closed:
             if not connection.transport._write_buffer:  # noqa: SLF001 - there is no public API
                 return True
@@ -339,7 +339,8 @@ def _not_offered(
 
 
 def _silence_log() -> None:
-    """Silence kafka-python's log. It logs ordinary reconnects as errors; this client raises."""
+    """Silence kafka-python's log, which has ordinary reconnects as errors. This client raises
+    errors instead."""
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL + 1)

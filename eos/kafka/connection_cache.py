@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-_KEPT_MAX = 8  # settings rarely change within a Python worker, for example with rotated secrets
+_KEPT_MAX = 8  # the limit; a worker gets other settings only rarely, such as rotated secrets
 
 
 class _Closable(Protocol):
@@ -24,7 +24,8 @@ _inherited: list[Any] = []
 
 
 def reuse(key: Hashable, build: Callable[[], _Closable]) -> _Closable:
-    """Return the cached client of this key, or make one. Close the least recently used surplus."""
+    """Return the cached client of this key, or create one. Close the least recently used clients
+    above the limit."""
     with _lock:
         client: _Closable | None = _clients.pop(key, None)
         if client is None or client.closed:

@@ -52,7 +52,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
         return _without_loss(super()._sock_recv())
 
     def write(self, data: Any) -> None:
-        # TLS accepts 16 KiB per call, and the base class slices the rest. A view avoids the copies.
+        # The base class writes 16 KiB per call and slices the rest. A memoryview avoids the copies.
         super().write(memoryview(data))
 
     async def shake_hands(self, timeout_at: float | None) -> None:

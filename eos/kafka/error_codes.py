@@ -1,4 +1,4 @@
-"""What are Kafka's error codes called? (As of Kafka 4.3; no message shows a bare number.)"""
+"""Which name has each of Kafka's error codes? (As of Kafka 4.3.)"""
 
 from __future__ import annotations
 

@@ -15,12 +15,13 @@ from eos.kafka.requests import VERSIONS
 
 _FEATURE = "transaction.version"
 _TV2 = 2
-# Under TV1, only this check keeps a late record batch out of the next transaction, or from leaving
-# a transaction open forever. The leader asks the coordinator whether the partition is part of the
-# transaction (KIP-890).
+# With this setting, a leader accepts a record batch only if the coordinator confirms that the
+# partition is part of the transaction (KIP-890). Under TV1, nothing else keeps a late record batch
+# from becoming part of the next transaction, or from leaving a transaction open forever.
 _VERIFICATION = "transaction.partition.verification.enable"
 # Leaders verify with this version of AddPartitionsToTxn, which only brokers send. A broker without
-# it neither verifies nor can be asked to, so late record batches are accepted.
+# it can't verify partitions, and its coordinators can't answer leaders that do. Then late record
+# batches are accepted.
 _ADD_PARTITIONS, _VERIFIES = 24, 4
 _TOO_OLD = "upgrade the broker; Kafka 3.6 is the oldest supported release"
 
@@ -32,8 +33,8 @@ def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
 def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
     """Return the profile that the cluster supports, or raise UnsupportedBrokerError.
 
-    Version 2 is finalized only after all brokers support it, so any broker's answer suffices. For
-    TV1 each broker is asked, because any of them may be older or may not verify."""
+    For TV2 one broker's answer suffices, because version 2 is finalized only after all brokers
+    support it. For TV1 each broker is asked, because any of them may be older or may not verify."""
     if transaction_version(cluster, deadline) >= _TV2:
         return TransactionProfile.TV2
     for node, answer in cluster.query_each(lambda _node: _api_versions(), deadline).items():

@@ -35,8 +35,8 @@ def fetch(
 ) -> FetchedBytes:
     """Return bytes up to the last stable offset, including aborted transactions.
 
-    A read_committed reader gets the same bytes before it filters. Retry until the deadline while
-    the leader moves."""
+    A read_committed consumer gets the same bytes, and then skips aborted transactions. If the
+    leader moves, retry until the deadline."""
     where = f"{partition.topic}-{partition.partition} from offset {position}"
     error: int | None = None  # None: no answer yet
     while not deadline.has_passed:
@@ -70,7 +70,8 @@ def fetch_once(
     deadline: Deadline,
     bytes_max: int = FETCH_BYTES_MAX,
 ) -> Any:
-    """Return the partition's part of one Fetch answer, which may be an error; None if lost."""
+    """Return the partition's part of one Fetch answer, with its error code; None without an
+    answer."""
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         version=12,

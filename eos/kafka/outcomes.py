@@ -1,7 +1,7 @@
 """What does each Kafka error code mean for a transaction, request by request?
 
-This is pure data. One code may need different reactions: INVALID_TXN_STATE ends the attempt if
-Produce gets it, and leaves the result open if EndTxn gets it. `transaction.protocol` decides what
+This is pure data. One code may need different reactions: if Produce returns INVALID_TXN_STATE,
+the attempt ends; if EndTxn returns it, the result is unknown. `transaction.protocol` decides what
 to do with an outcome; the writers on the executors use the same table. A code that is not listed is
 `UNKNOWN` and never counts as success.
 """
@@ -47,7 +47,7 @@ def _codes(**codes: Iterable[int]) -> dict[int, Outcome]:
 
 _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
     Api.FIND_COORDINATOR: _codes(RETRY=(7, 13, 14, 15), FATAL=(30, 35, 42, 53), ABORT=(120,)),
-    # CONCURRENT_TRANSACTIONS (51): our previous transaction is still being completed. If a target
+    # CONCURRENT_TRANSACTIONS (51): our previous transaction is not complete yet. If a target
     # partition is offline, this lasts until it is back. Versions below 4 return
     # INVALID_PRODUCER_EPOCH (47) instead of PRODUCER_FENCED (90).
     Api.INIT_PRODUCER_ID: _codes(
@@ -112,12 +112,12 @@ def outcome_of(api: Api, code: int) -> Outcome:
 
 
 def known_refusals() -> list[tuple[Api, int]]:
-    """Return each request with each code that it may be refused with."""
+    """Return each pair of a request and an error code that it may return."""
     return [(api, code) for api, known in _MEANINGS.items() for code in sorted(known) if code]
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the outcome that decides if partitions differ; UNKNOWN without any outcome."""
+    """Return the most severe outcome; UNKNOWN if there is none."""
     return max(outcomes, key=lambda outcome: outcome.value, default=Outcome.UNKNOWN)
 
 
@@ -127,7 +127,7 @@ def name_of(code: int) -> str:
 
 
 def code_of(number: int) -> str:
-    """Return the code of an error of this project for one of Kafka's error codes."""
+    """Return this project's error code for one of Kafka's error codes."""
     return f"kafka_{KAFKA_ERRORS.get(number, 'unknown').lower()}"
 
 

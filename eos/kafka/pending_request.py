@@ -10,8 +10,8 @@ from typing import Any
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError
 
-# The IO thread enforces a request's deadline. A caller waits this much longer before it gives up on
-# its own. Only a name lookup can block the IO thread for longer.
+# The IO thread enforces a request's deadline. A caller waits this much longer, and then ends the
+# request itself. Only a name lookup can block the IO thread for longer.
 _GRACE_MS = 300
 
 
@@ -22,15 +22,15 @@ class _State(Enum):
 
 
 class PendingRequest:
-    """Handle of a request in flight. It is settled once; later attempts to settle it do nothing.
+    """Handle of a request in flight. It gets one result; later results are ignored.
 
     Two threads race for a QUEUED request:
 
-    1. The IO thread moves it to SENT right before it hands over the first byte.
-    2. A caller at its deadline moves it to DONE instead.
+    1. The IO thread moves it to SENT right before it writes the first byte.
+    2. A caller whose deadline has passed moves it to DONE instead.
 
-    One lock decides which of them wins. So `sent: False` in the error is certain: such a request
-    is never sent afterwards.
+    A lock ensures that only one of them succeeds. So `sent: False` in an error is certain: the
+    request is never sent afterwards.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class PendingRequest:
         return self._error is not None
 
     def begin(self) -> bool:
-        """Mark the request as sent, right before it is. Return False if the caller gave up."""
+        """Mark the request as sent, right before that. Return False if the caller ended it."""
         with self._lock:
             if self._state is not _State.QUEUED:
                 return False
@@ -86,13 +86,14 @@ class PendingRequest:
         self._settle(None, error)
 
     def lose(self, cause: str) -> None:
-        """Settle the request without an answer. The error states whether it was sent."""
+        """End the request without an answer. Its error states whether it was sent."""
         with self._lock:
             sent = self._state is not _State.QUEUED
         self._settle(None, self._no_answer(cause, sent))
 
     def wait(self, deadline: Deadline) -> Any:
-        """Return the response, or raise NoAnswerError if none arrived in time or none can."""
+        """Return the response. Raise NoAnswerError if none arrived before the deadline, or the
+        connection was lost."""
         if not self._event.wait((deadline.left_ms + _GRACE_MS) / 1000):
             self.lose("its deadline passed")
         if self._error is not None:

@@ -35,7 +35,7 @@ def read_records(
             raise _too_late(partition, position, offset_end, error, committed)
         result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
-            # If the try failed only because time ran out, keep the error of an earlier answer.
+            # Keep the error of an earlier answer if this try only ran out of time.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue

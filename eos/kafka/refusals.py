@@ -17,7 +17,7 @@ from eos.kafka.settings import KafkaSettings
 # The peer closed the connection, or time ran out: a retry may succeed.
 _TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _EXPIRED, _NAMES = 10, (62, 64)  # X509_V_ERR_...: has expired; host name or address mismatch
-# TLS alerts about our certificate. Java sends the same alert for an expired and an unknown one.
+# TLS alerts about our certificate. Java sends the same alert for expired and unknown certificates.
 _OF_OURS = {
     "BAD_CERTIFICATE",
     "UNSUPPORTED_CERTIFICATE",
@@ -28,8 +28,8 @@ _OF_OURS = {
     "UNKNOWN_CA",
     "ACCESS_DENIED",
 }
-# If a client without TLS connects to a TLS listener, the listener answers with a TLS alert. Its
-# first bytes are read here as the length of a response: 21 (alert), 3 (version 3.x).
+# If a client without TLS connects to a TLS listener, the listener answers with a TLS alert.
+# kafka-python reads its first bytes as the length of a response: 21 (alert), 3 (version 3.x).
 _LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
 _CLOSED = ("frame length", "disconnected", "EOF occurred")
 _LOGIN = (
@@ -40,14 +40,14 @@ _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 
 
 def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosError | None:
-    """Return the error of a connection that a retry would not fix, else None."""
+    """Return the error for a connection that fails permanently; None if a retry may succeed."""
     options = dict(settings.security)
     found = (_rejection(cause, address, options) for cause in _causes(error))
     return next((rejection for rejection in found if rejection is not None), None)
 
 
 def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:
-    """Return the error if no broker answers; `cause` is why the last request failed."""
+    """Return the error to raise if no broker answers. `cause` is the last request's failure."""
     bootstrap = ",".join(addresses)
     text = f"no broker of {bootstrap} answers: {cause}"
     if "ECONNREFUSED" in cause:

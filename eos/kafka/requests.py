@@ -1,7 +1,7 @@
 """How are the requests of a transaction built, and their responses parsed?
 
-Each API version is pinned: the broker derives a request's transaction version from its API version
-alone.
+Each API version is pinned, because the broker derives the transaction version only from the
+request's API version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eos.kafka.api import (
 
 Blob = bytes | bytearray | memoryview
 
-_NOTHING_SAID = -1  # UNKNOWN_SERVER_ERROR, used if the response leaves a partition out
+_NOTHING_SAID = -1  # UNKNOWN_SERVER_ERROR, used if the response lacks a partition
 
 
 class Versions(NamedTuple):

@@ -17,8 +17,8 @@ class KafkaSettings:
     `security` has kafka-python's option names. `sasl_oauth_token_provider` is given as
     `package.module:Class` and called without arguments.
 
-    A broker that never answers costs `request_timeout_ms` several times per attempt, because each
-    connection to it times out on its own. So this timeout is much shorter than the smallest part of
+    If a broker never answers, an attempt waits for `request_timeout_ms` several times, because each
+    connection to this broker times out separately. So this timeout is much shorter than the part of
     the transaction timeout that a step or a writer may use.
     """
 

@@ -1,4 +1,4 @@
-"""Which partitions may a micro-batch write to, and which number has each?"""
+"""Which partitions may a micro-batch write to, and which index has each of them?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eos.kafka.api import TopicPartition
 class Targets:
     """All partitions of all target topics, topic by topic in partition order.
 
-    All stages refer to a target by its index in `partitions`. The list is fixed for an attempt. The
-    next attempt sees partitions that were added meanwhile. So the partition of a key can't change
-    within an attempt.
+    All stages refer to a target by its index in `partitions`. The list is fixed for an attempt, so
+    the partition of a key can't change within it. If a topic gets more partitions, the next attempt
+    uses them.
     """
 
     partitions: tuple[TopicPartition, ...]

@@ -1,7 +1,7 @@
 """Which states can a transaction have at its coordinator, and which transitions are valid?
 
-This mirrors Kafka's TransactionState. The names are those of DescribeTransactions and of the
-coordinator's log. Rows of the audit table contain the two states of a completed transaction.
+This mirrors Kafka's TransactionState. DescribeTransactions and the coordinator's log use these
+names. Rows of the audit table contain the two states of a completed transaction.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ class TransactionPhase(Enum):
     """State of a transaction at its coordinator.
 
     Under transaction version 2, EndTxn(abort) is also valid without an open transaction. A client
-    that does not know the state sends it and gets the next epoch."""
+    that does not know the state sends EndTxn(abort) and gets the next epoch."""
 
     # -> Ongoing: a partition or a group was added. -> PrepareAbort: EndTxn(abort) of TV2
     EMPTY = "Empty"
-    # -> Ongoing: more was added. -> PrepareCommit, PrepareAbort: EndTxn, or its timeout.
+    # -> Ongoing: another partition or group was added.
+    # -> PrepareCommit, PrepareAbort: EndTxn, or its timeout.
     # -> PrepareEpochFence: an InitProducerId fences the owner of the open transaction
     ONGOING = "Ongoing"
-    # -> CompleteCommit: the markers are written. There is no other transition
+    # -> CompleteCommit: the markers are written. This is the only transition
     PREPARE_COMMIT = "PrepareCommit"
     # -> CompleteAbort: the markers are written
     PREPARE_ABORT = "PrepareAbort"
@@ -29,9 +30,9 @@ class TransactionPhase(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     # -> Ongoing, Empty (an InitProducerId), PrepareAbort (TV2), Dead
     COMPLETE_ABORT = "CompleteAbort"
-    # The transactional id expired, and is about to be forgotten
+    # The transactional id expired, and the coordinator removes it next
     DEAD = "Dead"
-    # -> PrepareAbort: with the raised epoch
+    # -> PrepareAbort, with the raised epoch
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
     @classmethod

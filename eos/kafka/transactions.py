@@ -60,7 +60,7 @@ def transaction_state(
 
 
 def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransaction]:
-    """Return the transactions of all coordinators, as far as this user may see them."""
+    """Return the transactions of all coordinators that this user may describe."""
 
     def build(_node: int) -> Any:
         return ListTransactionsRequest(version=0, state_filters=[], producer_id_filters=[])

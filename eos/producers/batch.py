@@ -25,7 +25,8 @@ from eos.producers.table import Events, States
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
 # The rows that are processed at once, which bounds the memory.
 _ROWS_MAX = 1 << 19
-# The limit of distances: a row's number times eight of them must fit into 64 bits.
+# The limit of a range's distance from its segment's anchor. `_inside` packs segment and distance
+# into one 64-bit key. There are at most 2 * _ROWS_MAX segments, so a key is below 2 ** 61.
 _FAR = 1 << 38
 
 

@@ -35,7 +35,7 @@ class TooLargeError(Exception):
 
 
 def records(fields: Fields, rows: Sequence[list[Any] | None]) -> Any:
-    """Return a struct array; each row has the values of all fields in order."""
+    """Return a struct array. A row has the values of all fields in order; None is a null struct."""
     children = [
         _column(field, [None if row is None else row[at] for row in rows])
         for at, field in enumerate(fields)

@@ -1,12 +1,12 @@
 """Which offsets has Spark planned for this micro-batch?
 
 The answer is read from the running query's plan and compared with the file `offsets/N`. Spark
-writes its plan to that file, but reads the source by the plan in memory. The driver commits the
-file's offsets. The two can differ if the store's rename is not atomic:
+writes its plan to that file, but reads the source according to the plan in memory. The driver
+commits the file's offsets. Plan and file can differ if the store's rename is not atomic:
 
 1. Spark plans micro-batch N and writes `offsets/N`.
-2. Another copy on the same checkpoint overwrites `offsets/N` with other offsets.
-3. The driver reads the other copy's offsets. A commit with them would lose or repeat records.
+2. Another instance with the same checkpoint overwrites `offsets/N` with other offsets.
+3. The driver reads that instance's offsets. A commit with them would lose or repeat records.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def require_planned(
 def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
     """Return the offsets that Spark planned for the current micro-batch of the named query.
 
-    None if this version of Spark has no such plan, or if there are no new records. To be called
-    inside `foreachBatch`: the query's last execution is then that of this micro-batch.
+    None if this version of Spark has no such plan, or if there are no new records. Call this inside
+    `foreachBatch`: only there the query's last execution belongs to the current micro-batch.
     """
     from py4j.protocol import Py4JError
 

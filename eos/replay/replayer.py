@@ -312,13 +312,13 @@ class _Replay:
     def _nowhere(self, letter: Letter, before: int, reason: str) -> UsageError:
         """Return the error for a dead letter without a target; `before` others precede it."""
         source, at = letter.origin.source, letter.at
-        first = f"`--limit {before}` replays those before it; " if before else ""
+        first = f"`--limit {before}` replays the dead letters before it; " if before else ""
         return UsageError(
             "dead_letter_origin_missing",
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
             f"offset {letter.stored.offset} is from {source.topic}-{source.partition}, {reason}",
-            hint=f"was the source changed, or the topic recreated? {first}--since skips older dead "
-            "letters for good",
+            hint=f"check whether the source was changed or the topic recreated. {first}"
+            "--since with a later time skips it and all older dead letters permanently",
             topic=source.topic,
             partition=source.partition,
         )

@@ -21,7 +21,7 @@ def cautions(plan: Plan, out: DataFrame) -> Iterator[str]:
             f"the transforms use {', '.join(changing)}: a micro-batch that is retried gets "
             "other values"
         )
-    # A pipeline file with both settings is rejected earlier. Here the command has `--once`.
+    # The loader rejects a file with both settings, so `--once` was given on the command line.
     if plan.is_once and "max_records" in plan.source.model_fields_set:
         yield (
             f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "

@@ -12,7 +12,8 @@ _LOST = ("most recent failure reason:", "most recent failure:")
 _ADVICE = " Consider setting "
 _DATA_LOSS = "KAFKA_DATA_LOSS"
 _OUT_OF_RANGE = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
-# SQLSTATE class of values that an expression can't compute with. A retry would fail on them, too.
+# SQLSTATE class of values that an expression can't compute with: a retry would fail again. 22000 is
+# excluded, because Spark also uses it for other errors, such as KAFKA_DATA_LOSS.
 _DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
 # Hints for errors in an executor's setup, by a text in the error. These errors are retried, because
 # the next attempt may run on another executor.

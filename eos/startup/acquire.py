@@ -1,6 +1,7 @@
 """How a process acquires a pipeline, for a run or for a recovery.
 
-These are the first three steps of "look, fence, read, decide".
+It looks at the ledger's last record, fences every older instance, and reads the ledger to its end.
+The caller then decides where to resume.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from eos.transaction.ownership_check import own_timeout_ms
 
 _MARKER_MS = 5_000
 _LOOKS_MAX = 3
-_ASK_MS = 10_000  # a coordinator that just moved must read its log first
+_ASK_MS = 10_000  # long enough for a new coordinator, which first reads its log
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Acquired:
     coordinator: Coordinator
     points: Points
     last: LedgerRecord | None
-    left_open: Identity | None = None  # the previous owner's open attempt, which our fence aborted
+    left_open: Identity | None = None  # the previous owner's attempt that the fence aborted
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
         return MicroBatches(
@@ -82,10 +83,11 @@ def acquire(
 
     No instance is fenced in these cases:
     - The last record belongs to another deployment that may be alive, unless `is_forced`.
-    - `examine` raises for the last record. It checks this machine's files, so that an instance that
-      can't run does not stop one that can.
+    - `examine` raises for the last record. It checks this machine's files. So an instance whose
+      files don't fit the ledger does not fence an instance that can run.
 
-    A recovery sets `skips_foreign`: it decides about records that the pipeline did not write.
+    `eos recover` sets `skips_foreign`, because it handles ledger records that the pipeline did not
+    write.
     """
     planned = identified(planned)
     names = planned.names
@@ -97,8 +99,8 @@ def acquire(
         unused = partial(require_unused_group, planned, client, deadline)
         last = _examine(ledger, last, unused, deadline)
     if not is_free(planned, last) and not is_forced:
-        # A clean end of a moment ago may not be visible yet: the broker responds to EndTxn before
-        # it writes the marker to the ledger.
+        # The stop record of a clean end may not be visible yet: the broker responds to EndTxn
+        # before it writes the marker to the ledger.
         ledger.wait_at_rest(_MARKER_MS, deadline)
         last = ledger.peek(deadline)
     require_free(planned, last, is_forced=is_forced)
@@ -126,13 +128,13 @@ def _examine(
     examine: Callable[[LedgerRecord | None], None],
     deadline: Deadline,
 ) -> LedgerRecord | None:
-    """Call `examine` with the last record, and raise its error only if the ledger is at rest.
+    """Call `examine` with the last record, and raise its error only if no transaction is open.
     Return the last record that the ledger showed.
 
     Before the fence, this machine's checkpoint or the group may have a commit that the ledger does
-    not show: another instance is running, or the commit's marker is still on its way. So only a
-    record that remains the last one of a ledger at rest counts. Otherwise the check after the fence
-    decides.
+    not show yet: another instance runs, or the commit's marker is not written yet. So the error
+    counts only if the record is still the last one after all transactions ended. Otherwise ignore
+    it: the same check runs again after the fence.
     """
     for _ in range(_LOOKS_MAX):
         try:
@@ -153,8 +155,8 @@ def _offset(record: LedgerRecord | None) -> int:
 
 
 def _left_open(client: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
-    """Return the identity of the open transaction. Only the audit table uses it, so None is
-    returned if the cluster does not respond."""
+    """Return the identity of the open transaction. Return None if there is none, or if the cluster
+    does not respond: only the audit table uses the identity."""
     within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
         found = client.transaction_state(transactional_id, within)
@@ -165,15 +167,14 @@ def _left_open(client: KafkaClient, transactional_id: str, deadline: Deadline) -
 
 @contextmanager
 def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
-    """Raise FencedError instead of PromiseBrokenError if another instance took over, for the checks
-    inside this context.
+    """Replace a PromiseBrokenError of the checks in this context if its cause needs no recovery.
 
     After our fence, ledger, group and checkpoint agree unless another client changes them. Two
-    causes are not a broken promise, and need no recovery:
-    - Another instance fences us between two looks, and commits. Then the group is ahead of the
-      ledger that we read, or a checkpoint exists although our ledger is empty. We were replaced.
-    - A stale leader showed us an old end of the ledger. Then the run ends with that error, and the
-      next one reads all records.
+    other causes are possible:
+    - Another instance fenced us between two checks, and committed. Then the group is ahead of the
+      ledger that we read, or a checkpoint exists although our ledger is empty. Raise FencedError.
+    - A stale leader returned an old end of the ledger. Raise that error. The next run reads all
+      records.
     """
     try:
         yield
@@ -185,13 +186,13 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
             is_stale = cause.code == "ledger_stale"
             if is_stale or cause.recovery is Recovery.FENCED:
                 raise cause from broken
-            # otherwise the first error explains more
+            # other errors explain less than the first one
         raise
 
 
 def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadline) -> None:
-    """Write a record, and abort it. The broker allows this to the owner only, and the offset of the
-    record proves where the ledger ends."""
+    """Write a ledger record and abort it. Raise FencedError if another instance owns the
+    pipeline, or `ledger_stale` if the record's offset shows that the ledger has more records."""
     identity = coordinator.begin(deadline)
     try:
         record = ledger.record("start", Position(ends={}, topic_ids={}), identity=identity)

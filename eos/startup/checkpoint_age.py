@@ -1,10 +1,10 @@
 """Whether a checkpoint is older than the ledger, so that a fresh one may replace it.
 
-A checkpoint is older after a restore from a copy, after another machine has read on, or if a power
-failure removed the newest files. A stateless pipeline loses and repeats nothing with a fresh
-checkpoint at the ledger's ends. The condition is that the ledger covers everything that the
-checkpoint records as committed. Otherwise the checkpoint is ahead of the ledger, and an operator
-has to decide.
+A checkpoint is older than the ledger in these cases: it was restored from a copy, another machine
+ran the pipeline since, or a power failure removed its newest files. A stateless pipeline loses and
+repeats nothing with a fresh checkpoint at the ledger's ends. But the ledger must cover all
+micro-batches that the checkpoint records as committed. Otherwise the checkpoint is ahead of the
+ledger, and an operator has to decide.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 
-_EMPTY_MAX = 1_000  # limit of files that a power failure may empty
+_EMPTY_MAX = 1_000  # limit of the newest files to search for a non-empty one
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """The first micro-batch of a run that resumes with a checkpoint. If it is not planned yet,
-    `step` only contains where it begins."""
+    """The first micro-batch of a run that resumes with a checkpoint. If Spark has not planned it
+    yet, both the starts and the ends of `step` are where it will begin."""
 
     step: PlannedBatch
     is_planned: bool
 
 
 def upcoming(checkpoint: Checkpoint) -> Upcoming:
-    """Return the first micro-batch: one that was planned and not committed, otherwise the next
-    one."""
+    """Return the first micro-batch of the next run: the newest planned one, or its successor if
+    Spark has committed it."""
     planned, committed = checkpoint.planned(), checkpoint.committed()
     assert planned is not None, "a checkpoint that a run resumes with has planned something"
     query_id = checkpoint.query_id()
@@ -46,8 +46,8 @@ def upcoming(checkpoint: Checkpoint) -> Upcoming:
 
 
 def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
-    """Return whether the ledger is beyond the next micro-batch in some partition, and before it in
-    none."""
+    """Return whether the ledger is ahead of the first micro-batch in at least one partition, and
+    before it in none."""
     step = upcoming(checkpoint).step
     known = position.ends
     rest = {
@@ -65,13 +65,13 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
     try:
         _decide(planned, position, replace(step, ends=rest))
     except PromiseBrokenError:
-        return False  # some other partition is ahead of the ledger
+        return False  # the checkpoint is ahead of the ledger in another partition
     return True
 
 
 def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> None:
-    """Raise PromiseBrokenError if the first micro-batch would stop, as far as this machine's files
-    show. For a stateless pipeline, check `is_older` first."""
+    """Raise PromiseBrokenError if the first micro-batch does not fit the ledger. This uses only
+    this machine's files. For a stateless pipeline, call `is_older` first."""
     if checkpoint.planned() is None:
         return
     step = upcoming(checkpoint).step
@@ -98,14 +98,15 @@ def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
         None,
     )
     if last is None:
-        return committed is None  # as if it had no planned micro-batch
+        return committed is None  # nothing is committed, as in an empty checkpoint
     if committed is not None and committed > last:
         return False
     return _covers(position, _ends(checkpoint, last))
 
 
 def _decide(planned: Plan, position: Position, step: PlannedBatch) -> None:
-    # Assume that a new partition begins there. Only the source knows, and it is not asked here.
+    # Assume that the first records of new partitions still exist. Only the source knows this, and
+    # this module does not use the cluster.
     starts = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
     ranges.decide(planned.names.pipeline, position, step, starts)
 

@@ -1,14 +1,15 @@
-"""Which checkpoint folder a run lets Spark plan in, and which old ones it removes.
+"""Which checkpoint folder a run uses, and which old ones it removes.
 
 On local disks a rename fails if the name exists, so two instances never write one file. In other
-stores a rename may be a look, a copy and a delete (S3A). There this can happen:
-1. An instance is about to write `offsets/N`. It pauses between the look and the copy.
+stores a rename may consist of a check, a copy and a delete (S3A). There this can happen:
+1. An instance writes `offsets/N`. It pauses between the check and the copy.
 2. Another instance fences it, and Spark writes its own `offsets/N` in the same folder.
-3. The first instance wakes and overwrites that file, perhaps before we read it.
+3. The first instance resumes and overwrites that file, perhaps before the driver reads it.
 
-So a run resumes with such a folder only if its last writer certainly writes no more. Otherwise it
-creates a folder whose name contains the producer id and the epoch of its own fence. Kafka grants
-that pair once, so a fenced instance can't know the name. The ledger knows where to resume.
+So a run uses an existing folder in such a store only if the folder's last writer certainly writes
+no more. Otherwise the run creates a folder whose name contains the producer id and the epoch of its
+fence. Kafka grants each such pair once, so no other instance uses this folder. The fresh checkpoint
+begins at the ledger's ends.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ def choose_checkpoint(
 
 
 def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
-    """Return why a fresh checkpoint replaces this one without loss or repetition; empty if none
-    does."""
+    """Return the reason to replace this checkpoint with a fresh one; empty if it can be used.
+
+    Raise PromiseBrokenError if it is unreadable and a fresh one would lose or repeat records.
+    """
     keeps_state = planned.is_stateful or position.keeps_state or checkpoint.has_state()
     try:
         checkpoint.require_readable()
@@ -84,10 +87,10 @@ def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
 
 
 def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
-    """Return whether nobody can write any more into the folder in the ledger's last record.
+    """Return whether no process can still write into the checkpoint folder of the last record.
 
-    This deployment's own stop record proves it: it names the folder only after the query ended
-    without interruption. (Some threads of Spark live a little longer, and only delete obsolete
+    A stop record of this deployment proves this: it names the folder only after the query ended
+    without interruption. (Some threads of Spark run a little longer, but only delete obsolete
     files.)
     """
     return (
@@ -99,14 +102,14 @@ def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def remove_old(files: Files, location: str, bus: Emits) -> None:
-    """Remove old folders in a remote store, which unclean ends leave.
+    """Remove old checkpoint folders of runs that did not stop cleanly, in a remote store.
 
-    Call this once the ledger has our start record. Then every later startup uses a higher number,
-    so only a fenced instance can still use a removed folder, however late the removal takes effect.
+    Call this after our start record is in the ledger. From then on every startup uses a folder with
+    a higher number. So only a fenced instance could still use a removed folder.
     """
     root, _, own = location.rpartition("/")
     if files.is_local:
-        return  # few: each old one was lost, or set aside by an operator
+        return  # old folders are rare there: an operator set them aside, or their state was lost
     try:
         older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
         for name in older[:-KEPT][:REMOVED_MAX]:
@@ -138,8 +141,8 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
 
 
 def _of_own(files: Files, root: str, known: str, identity: Identity) -> str:
-    """Return a name above all existing folders and above the one in the ledger. That one may be
-    empty so far, or removed."""
+    """Return a folder with a higher number than all existing folders and the ledger's folder. The
+    ledger's folder may be missing in the store."""
     names = [*folders(files, root), known]
     number = max(numbered(name) for name in names) + 1
     return f"{root}/{number:04d}-{identity.producer_id}-{identity.epoch}"

@@ -1,9 +1,9 @@
 """How this deployment is named, so that it recognizes its own record in the ledger.
 
 The profile may set the name (`deployment:`). It is trusted, so it has to be unique for each running
-instance, such as a StatefulSet's pod name. By default the deployment is a random id in a file in
-the state root, which the first startup creates. Only a state root that the kernel can lock may have
-such an id. Elsewhere two instances could share it and fence each other.
+instance, such as a StatefulSet's pod name. By default the deployment is a random id. The first
+startup creates it in a file in the state root. This needs a state root that the kernel can lock.
+Without a lock, two instances could use the same id at the same time and fence each other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EXPLICIT = (
 
 
 def known(planned: Plan) -> Plan:
-    """Return the plan with its deployment, if it has one. Creates nothing: the deployment is empty
-    before the first startup, or if only the profile can name it."""
+    """Return the plan with its deployment, without creating an id. The deployment is empty before
+    the first startup, or if the state root can't have an id."""
     path = _file(planned)
     if planned.deployment or path is None or shared_type(path.parent):
         return planned
@@ -42,9 +42,9 @@ def known(planned: Plan) -> Plan:
 
 
 def identified(planned: Plan) -> Plan:
-    """Return the plan with its deployment, and create the state root's id if it has none.
+    """Return the plan with its deployment. Create the id if the state root has none.
 
-    Raises UsageError if only the profile can name the deployment.
+    Raises UsageError if the profile sets no deployment and the state root can't have an id.
     """
     if planned.deployment:
         return planned
@@ -66,7 +66,7 @@ def _file(planned: Plan) -> Path | None:
 
 
 def require_name(planned: Plan) -> None:
-    """Raise UsageError if only the profile can name the deployment, and does not."""
+    """Raise UsageError if the profile sets no deployment and the state root can't have an id."""
     if planned.deployment:
         return
     path = _file(planned)
@@ -92,8 +92,8 @@ def _needs_name(planned: Plan, reason: str) -> UsageError:
 
 
 def _created(planned: Plan, path: Path) -> str:
-    """Create the id, unless another process was first. Readers never see an unfinished or unsynced
-    file."""
+    """Create the id and return it. If another process created one first, return that one. Readers
+    never see an unfinished or unsynced file."""
     private_files.create_folder(path.parent)
     with exclusive(path.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
         found = _read(planned, path)
@@ -121,8 +121,8 @@ def _sync(folder: Path) -> None:
 
 
 def _read(planned: Plan, path: Path) -> str:
-    """Return the id; empty if there is no file. Raise for a damaged file: with another id, this
-    deployment would not recognize its own records."""
+    """Return the id; empty if there is no file. Raise PromiseBrokenError if the file is damaged,
+    because with a new id this deployment would not recognize its own records."""
     try:
         with path.open("rb") as file:
             text = file.read(_BYTES_MAX + 1).decode("ascii", errors="replace")

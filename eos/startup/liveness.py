@@ -1,8 +1,8 @@
 """Does a pipeline run: one answer for `eos status` and `eos recover`.
 
-Where there is a lock, the lock alone decides. A process id does not prove anything:
-- After a process died, a signal still reaches it until its parent has waited for it. The kernel has
-  released its lock by then.
+If the state root has a lock, only the lock decides. A process id is less reliable:
+- After a process died, `kill` still finds its id until its parent has waited for it. Its lock is
+  already released.
 - Later another process may get the same id.
 """
 
@@ -23,14 +23,13 @@ _ENDED = frozenset("ZX")  # dead; the parent has not waited for it yet
 class Liveness(Enum):
     YES = "yes"
     NO = "no"
-    DIED = "died"  # it does not run, and did not end cleanly
-    UNKNOWN = "unknown"  # if it runs, it runs on another machine
+    DIED = "died"  # does not run, and did not stop cleanly
+    UNKNOWN = "unknown"  # may run on another machine
 
 
 def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int | None]:
-    """Return whether the pipeline runs, and its process id where that is known. If the state root
-    has no lock, the answer is about the process that wrote the last record, if it ran on this
-    machine."""
+    """Return whether the pipeline runs, and its process id if known. If the state root has no lock,
+    check the process that wrote the ledger's last record, if it ran on this machine."""
     lock = planned.names.lock
     if lock and is_held(Path(lock)):
         text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
@@ -58,9 +57,9 @@ def _lives(process: int) -> bool:
 
 
 def _state(process: int) -> str:
-    """Return Linux's letter for the process's state; empty on other systems."""
+    """Return the letter of the process's state in /proc; empty if there is no /proc."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    return stat.rpartition(")")[2].strip()[:1]  # after the name, which may contain any text
+    return stat.rpartition(")")[2].strip()[:1]  # a name may contain ")"

@@ -1,8 +1,9 @@
 """Whether this machine's files fit the ledger's last record: the checkpoint, its state, dedup's
 states.
 
-They are checked before the fence, against the record that the look shows. So an instance that can't
-run does not stop one that can. After the fence they are checked again, against the final record.
+The files are checked twice: before the fence, against the last record at that time, and after it,
+against the final last record. Because of the first check, an instance whose files don't fit the
+ledger does not fence an instance that can run.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def require_local(
     *,
     accepts: bool,
 ) -> None:
-    """Raise PromiseBrokenError if a run that resumes after `last` would stop because of its own
-    files. Changes nothing. If the ledger is empty, there is no other instance to protect."""
+    """Raise PromiseBrokenError if a run that resumes after `last` would stop because of this
+    machine's files. Changes nothing. An empty ledger is not checked: no instance has run yet."""
     if last is None:
         return
     position = inherited(planned, last)
@@ -64,8 +65,8 @@ def choose(
     *,
     accepts: bool,
 ) -> Chosen:
-    """Return the checkpoint to resume with. `accepts`: an operator accepts that the state of the
-    transforms is lost; then a fresh checkpoint replaces one without it."""
+    """Return the checkpoint to resume with. If an operator accepts that the state of the transforms
+    is lost (`accepts`), a fresh checkpoint replaces one that lacks the state."""
     try:
         location = choose_checkpoint(planned, files, before, last, identity, bus)
         if not require_state(planned, files, location, before, accepts_loss=accepts):

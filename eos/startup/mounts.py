@@ -1,7 +1,7 @@
 """Whether a folder is on a file system that several machines can mount at once.
 
-The kernel's lock on such a file system may exclude processes of one machine only, so two machines
-that mount it could both believe that they hold the lock.
+A lock on such a file system may exclude only other processes of the same machine. Then processes of
+two machines could hold the lock at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
-# Names of Linux. `fuse.NAME` is matched by NAME.
+# Types in /proc/self/mountinfo, without the prefix `fuse.`
 _SHARED = frozenset(
     {
         "9p",
@@ -42,8 +42,8 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
-    """Return the type of the shared file system that the folder is on. Empty if it is on none, or
-    if this system does not list its mounts."""
+    """Return the type of the shared file system that the folder is on. Empty if the folder is on a
+    local file system, or if this system has no list of mounts."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

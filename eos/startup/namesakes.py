@@ -1,9 +1,9 @@
 """Whether another pipeline has the same transactional id, group, checkpoint and lock.
 
 These names consist of the prefix, a dot and the pipeline's name, and both parts may contain dots.
-So `team.orders` with the prefix `eos`, and `orders` with the prefix `eos.team`, share them. Their
-ledgers differ. Names of existing pipelines can't change, so a startup refuses to become the second
-pipeline of a name. It does so before it fences the first.
+So the pipelines `team.orders` with the prefix `eos`, and `orders` with the prefix `eos.team`, have
+the same names. Only their ledgers differ. The names of existing pipelines can't change. So a
+startup stops, before its fence, if another pipeline uses the same names.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def require_own_names(
     *,
     is_forced: bool,
 ) -> None:
-    """Raise PromiseBrokenError if another pipeline uses this one's names.
+    """Raise PromiseBrokenError if another pipeline uses the same names.
 
-    `last`: the last record of this pipeline's ledger. A pipeline with a history has run next to the
-    other before. So it may run if the other ended cleanly, or by force.
+    `last` is the last record of this pipeline's ledger. If there is one, both pipelines have run
+    before. Then this one may run if the other stopped cleanly, or if `is_forced`.
     """
     others = planned.names.namesakes
     existing = client.topics([each.ledger for each in others], deadline) if others else {}
     for other in others:
         if existing[other.ledger].error:
-            continue  # it does not exist, or this user may not see it
+            continue  # the ledger does not exist, or this user may not describe it
         if _is_in_use(client, other, deadline, is_first=last is None, is_forced=is_forced):
             raise _shared(planned, other)
 
@@ -46,9 +46,10 @@ def require_own_names(
 def require_unused_group(
     planned: Plan, client: KafkaClient, deadline: Deadline, last: LedgerRecord | None
 ) -> None:
-    """Raise PromiseBrokenError if this pipeline has no history (`last` is None), but its group has
-    offsets. They belong to another pipeline whose ledger this user may not see, or this pipeline's
-    ledger is lost. Or another copy committed them after `last` was read: look at the ledger again.
+    """Raise PromiseBrokenError if the group of a pipeline without ledger records has offsets.
+    Either another pipeline committed them, whose ledger this user may not describe, or this
+    pipeline's ledger is lost. Or another copy of the pipeline committed them after `last` was read,
+    so the caller has to read the ledger again.
     """
     group, others = planned.names.group, planned.names.namesakes
     if last is not None or not others or is_at_own_group(planned.source.start, group):

@@ -1,11 +1,11 @@
 """Who may run a pipeline: one process per machine and state root, and one deployment in the world.
 
-A startup fences every older instance, so an instance that is started by mistake must be recognized
-before. Two facts decide, and neither uses a clock:
+A startup fences every older instance. So an instance that was started by mistake must be detected
+before its fence. Two facts decide, and neither uses a clock:
 - The running process holds a lock file in the state root. The kernel releases it when the process
   dies, for any reason.
-- The ledger's last record contains the deployment that wrote it (`startup/deployment.py`). If it is
-  another deployment, and it did not end cleanly, it may be alive on any machine.
+- The ledger's last record contains the deployment that wrote it (`startup/deployment.py`). If this
+  is another deployment that did not stop cleanly, it may still run on any machine.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 
-_LEFT = frozenset({"stop", "recovery"})  # last records of a pipeline that no process runs
+# If the ledger's last record has one of these kinds, no process runs the pipeline.
+_LEFT = frozenset({"stop", "recovery"})
 
 
 def owner(planned: Plan) -> Mapping[str, Any]:
-    """Return the owner's identity, which each ledger record contains. Older releases have no
-    `root`: they use the state root as the deployment, unless the profile sets one."""
+    """Return the owner, which each ledger record contains. Records of older releases have no
+    `root`: their deployment is the state root, unless the profile set one."""
     return {
         "deployment": planned.deployment,
         "root": planned.names.state_root,
@@ -41,8 +42,8 @@ def owner(planned: Plan) -> Mapping[str, Any]:
 class RunLock:
     """The lock of one pipeline in one state root.
 
-    Remote roots have none. There the ledger's last record decides whether another deployment may
-    run, and otherwise the newest instance fences the older ones.
+    Remote state roots have no lock. Without it, only the ledger's last record protects a running
+    deployment, and the newest instance of a deployment fences the older ones.
     """
 
     def __init__(self, planned: Plan) -> None:
@@ -52,8 +53,8 @@ class RunLock:
         self._is_held = False
 
     def acquire(self, *, is_forced: bool) -> None:
-        """Take the lock. Raise UnavailableError if another process holds it, unless `is_forced`:
-        then the fence ends the holder."""
+        """Acquire the lock. Raise UnavailableError if another process holds it, unless `is_forced`:
+        then the startup's fence stops that process."""
         if self.try_acquire() or is_forced:
             return
         assert self._lock is not None
@@ -77,7 +78,7 @@ class RunLock:
             if not has_no_locks(error):
                 raise
             self._lock.close()
-            self._lock = None  # no lock, as in a remote root: the deployment decides
+            self._lock = None  # no lock, as in a remote state root
             return True
         if self._is_held:
             self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")
@@ -89,11 +90,11 @@ class RunLock:
 
 
 def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -> None:
-    """Raise PromiseBrokenError if another deployment may run the pipeline. This is the look before
-    the fence.
+    """Raise PromiseBrokenError if another deployment may still run the pipeline, according to the
+    last record. Call this before the fence.
 
-    After a clean stop any deployment may acquire the pipeline. So it may after a recovery, which
-    fenced the previous owner.
+    After a clean stop any deployment may acquire the pipeline. The same is true after a recovery,
+    because it fenced the previous owner.
     """
     if last is None or is_forced or is_free(planned, last):
         return
@@ -126,10 +127,10 @@ def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def is_ours(planned: Plan, last: LedgerRecord) -> bool:
-    """Whether this deployment wrote the record.
+    """Return whether this deployment wrote the record.
 
-    A record of an older release names the state root. Another machine may have one of that name,
-    so such a record is ours only if its host is this machine.
+    Older releases record the state root instead of a deployment. Another machine may have the same
+    path, so such a record is ours only if its host is this machine.
     """
     theirs = last.owner.get("deployment")
     if planned.deployment and theirs == planned.deployment:
@@ -139,7 +140,7 @@ def is_ours(planned: Plan, last: LedgerRecord) -> bool:
 
 
 def is_left(last: LedgerRecord) -> bool:
-    """Return whether nobody has run the pipeline since this record."""
+    """Return whether no process runs the pipeline, if this is the ledger's last record."""
     return last.kind in _LEFT
 
 

@@ -1,6 +1,6 @@
 """Which schemas and ids the schema registry has for the source and the sinks.
 
-A run asks the registry once the process has acquired the pipeline.
+A run requests them after the process has acquired the pipeline.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ START_MS_MAX = 60_000  # limit for all requests of one startup
 
 
 def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool = False) -> Plan:
-    """Return the plan with the registry's schemas and ids; unchanged if it names no subject. With
-    `is_preview`, no schema is registered."""
+    """Return the plan with the registry's schemas and ids. If it names no subject, it is unchanged.
+    With `is_preview`, no schema is registered."""
     names = subjects(planned)
     if not names:
         return planned
@@ -42,7 +42,7 @@ def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool 
 
 def with_latest(planned: Plan, registry: Registry | None) -> Plan:
     """Return the plan with the schemas that only the registry has, so that its columns are known
-    without a run. Unchanged, and without a request, if the files contain all schemas."""
+    without a run. If files contain all schemas, no request is sent and the plan is unchanged."""
     is_read = any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value))
     if not is_read and not any(each.is_elsewhere for each in planned.outputs.columns.values()):
         return planned
@@ -79,15 +79,19 @@ def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
 
 
 def subjects(planned: Plan) -> list[str]:
-    """Return all subjects that the plan names, each once."""
+    """Return all subjects that the plan names, without repetitions."""
     read = [planned.decode.key.subject, planned.decode.value.subject]
     written = [each.subject for each in planned.outputs.columns.values()]
     return [name for name in dict.fromkeys([*read, *written]) if name]
 
 
 def _known(read: Format, client: Client, deadline: Deadline) -> Format:
-    """Return the format with the writers' schemas. If the file has no schema, the subject's latest
-    one reads all records, also those of older schemas. It is kept until the run ends."""
+    """Return the format with the subject's registered schemas, which writers may have used.
+
+    If the pipeline file has no schema, the subject's latest one is the reader schema of all
+    records, also of those that an older schema wrote. A schema that is registered later does not
+    replace it during the run.
+    """
     if not read.subject:
         return read
     found = client.versions(read.subject, deadline)
@@ -102,7 +106,8 @@ def _known(read: Format, client: Client, deadline: Deadline) -> Format:
 
 
 def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
-    """Return the plan in which sinks without a schema file write by the latest schema and its id.
+    """Return the plan in which sinks without a schema file use the subject's latest schema and its
+    id.
 
     Each subject is requested once, so a key and a value of one subject have the same version.
     Schemas that are registered later are ignored until the run ends.

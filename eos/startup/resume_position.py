@@ -26,18 +26,18 @@ from eos.startup.topic_limits import message_limits
 from eos.startup.topic_lookup import existing_topics, source_topics
 
 _EARLIEST = -2  # Spark's number for the earliest offset
-STORE_TIMEOUT_MS = 60_000  # limit for the first response of the checkpoints' store
+STORE_TIMEOUT_MS = 60_000  # limit for the first response of the store of the checkpoints
 
 
 class Emits(Protocol):
-    """The event bus, or a substitute of a caller that only previews a startup."""
+    """The event bus, or the substitute that a preview of a startup uses."""
 
     def emit(self, event: events.Event) -> None: ...
 
 
 def with_targets(planned: Plan, client: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
-    """Create the target topics that the pipeline declares, and return the plan with their
-    limits."""
+    """Create the target topics that the pipeline file declares with `create`. Return the plan with
+    the maximum record batch size of each target topic."""
     for topic, new in planned.created_topics.items():
         client.create_topic(topic, new.partitions, new.replication, new.config, deadline)
     require_targets(client, planned.sink_topics, deadline)
@@ -79,16 +79,16 @@ def resume_position(
 
 
 def inherited(planned: Plan, last: LedgerRecord) -> Position:
-    """Return the last record's position, without the checkpoint if another deployment wrote it.
-    That deployment's checkpoints are not on this machine, and the ones here are older."""
+    """Return the last record's position. If another deployment wrote the record, no existing
+    checkpoint may be used: checkpoints of this state root are older than the ledger."""
     return last.position if is_ours(planned, last) else replace(last.position, is_reset=True)
 
 
 def starting_offsets(
     planned: Plan, client: KafkaClient, position: Position, deadline: Deadline
 ) -> Mapping[TopicPartition, int]:
-    """Return the offsets for a fresh checkpoint. Spark needs every partition. Partitions that are
-    not in the ledger were added to the topic since, and are read from their earliest record."""
+    """Return the offsets for a fresh checkpoint. Spark needs an offset for every partition. A
+    partition that is not in the ledger is new, so it is read from its earliest record."""
     partitions = _partitions(_source_topics(planned, client, deadline))
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
@@ -100,9 +100,8 @@ def require_new_whole(
     checkpoint: Checkpoint,
     deadline: Deadline,
 ) -> None:
-    """Raise PromiseBrokenError if a new partition has lost its first records. With a checkpoint
-    that is resumed, Spark reads a new partition from offset 0 or not at all, and does not report
-    which."""
+    """Raise PromiseBrokenError if a new partition has lost its first records. With a resumed
+    checkpoint, Spark reads a new partition from offset 0 or skips it, without any report."""
     if checkpoint.planned() is None:
         return
     found = _partitions(_source_topics(planned, source.client, deadline))
@@ -124,8 +123,8 @@ def require_new_whole(
 
 
 def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
-    """Raise UnavailableError if the store of the checkpoints does not respond. Checked before the
-    look: an instance that can't reach its checkpoints must not fence one that can."""
+    """Raise UnavailableError if the store of the checkpoints does not respond. Call this
+    before the fence: an instance that can't read its checkpoints must not fence one that can."""
     store_deadline = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
     try:
         require_answer(files, planned.names.checkpoints, store_deadline)
@@ -151,8 +150,8 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
 
 
 def _require_no_history(planned: Plan, before: Ends) -> None:
-    """Raise if the group has offsets. They outlive a deleted ledger, and starting again would
-    repeat records."""
+    """Raise if the group has offsets. Then the ledger was probably deleted, and a start from
+    `start:` would repeat records."""
     if not before:
         return
     name = planned.names.pipeline
@@ -171,8 +170,9 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
 def _require_all_read(
     planned: Plan, source: LiveSource, position: Position, deadline: Deadline
 ) -> None:
-    """Raise if the ledger has offsets of a topic that the pipeline file does not name any more. The
-    topic would keep its end for ever, and a checkpoint that contains it can't resume without it."""
+    """Raise if the ledger has offsets of a topic that the pipeline file no longer names. The
+    ledger would keep these offsets for ever, and Spark can't resume a checkpoint without the
+    topic."""
     name = planned.names.pipeline
     left = sorted(position.topic_ids.keys() - _source_topics(planned, source.client, deadline))
     if left:
@@ -189,9 +189,9 @@ def _require_all_read(
 
 
 def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
-    """Raise if the group has live members. The broker accepts a transaction's offsets next to those
-    of members, so each would overwrite the other's. After a crash theirs would look like our
-    progress."""
+    """Raise if the group has members. The broker accepts offsets from members and from the
+    pipeline's transactions, so they would overwrite each other. After a crash, the members' offsets
+    would look like the pipeline's progress."""
     group_name = planned.names.group
     state = source.client.group_state(group_name, deadline)
     if state not in AT_REST:

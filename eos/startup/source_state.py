@@ -24,8 +24,8 @@ _TIMEOUT_MS = 60_000
 
 
 def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
-    """Return Spark's Kafka source. A fresh checkpoint begins at `starts`; an existing one has its
-    own offsets."""
+    """Return Spark's Kafka source. `starts` is used for a fresh checkpoint; an existing checkpoint
+    has its own offsets."""
     return SparkKafkaSource(
         bootstrap=",".join(planned.bootstrap),
         topics=planned.source_topics,
@@ -39,7 +39,7 @@ def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """Questions about the source, sent to the cluster each time."""
+    """The source's current topics and offsets. Each method sends requests to the cluster."""
 
     planned: Plan
     client: KafkaClient
@@ -78,18 +78,20 @@ class LiveSource:
         return {tp: committed.offset for tp, committed in found.items()}
 
     def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
-        """Raise if a topic was recreated, or if the next offset to read was deleted or never
-        written. Topic ids are checked first, because in a recreated topic the same offsets are
-        other records.
+        """Raise if a topic was recreated, or if an offset to read next was deleted or does not
+        exist. Topic ids are checked first, because offsets of a recreated topic are of other
+        records.
 
-        `next_offsets` replace the position's ends if a micro-batch is planned already.
+        If a micro-batch is already planned, `next_offsets` has its offsets, which replace those of
+        the position.
         """
         name = self.planned.names.pipeline
         require_same_topics(name, position, self.topic_ids(position.topic_ids))
         self.require_there(position.ends if next_offsets is None else next_offsets)
 
     def require_there(self, position: Ends) -> None:
-        """Raise PromiseBrokenError if the next offset to read was deleted or never written."""
+        """Raise PromiseBrokenError if the next offset of a partition was deleted or is after its
+        end."""
         name = self.planned.names.pipeline
         earliest, latest = self.earliest(position), self.latest(position)
         for tp, offset in sorted(position.items()):
@@ -125,7 +127,7 @@ class LiveSource:
 
 
 def above(frame: DataFrame, floors: Ends) -> DataFrame:
-    """Return the rows without those below `floors`, which are committed already."""
+    """Return the rows without those below these offsets, which are already committed."""
     for (topic, partition), floor in sorted(floors.items()):
         quoted = topic.replace("\\", "\\\\").replace("'", "\\'")
         frame = frame.filter(

@@ -1,8 +1,8 @@
 """Where a pipeline without history begins: `start:`, resolved to an offset for every partition.
 
-This happens once, for the first record of its ledger. Later runs resume from the ledger. An
-uncertain start stops the run: a partition without a group offset, or with deleted records, never
-silently falls back to its earliest or latest record.
+This happens once, for the first record of its ledger. Later runs resume from the ledger. If the
+start offset of a partition is missing in the group, or its record was deleted, the run stops. It
+never falls back to the earliest or latest offset.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 _NAMED_MAX = 5
-# States of a group without members. The empty one means that the group does not exist.
+# States of a group without members. The empty string means that the group does not exist.
 AT_REST = {"Empty", "Dead", ""}
 _WAY_OUT = (
     "Set another start in the pipeline file: `start: {timestamp: ...}`, `start: {offsets: ...}` "
@@ -37,10 +37,10 @@ def resolve(
     client: KafkaClient,
     deadline: Deadline,
 ) -> Ends:
-    """Return the start offset of each of these partitions, between its first record and its end.
+    """Return the start offset of each of these partitions.
 
-    Raises for an offset outside of these bounds. `group` is the pipeline's own group, which
-    `start: group` refers to.
+    Raises for an offset outside of a partition's first record and its end. `group` is the
+    pipeline's own group, which `start: group` refers to.
     """
     questions = _Questions(pipeline, frozenset(partitions), client, deadline)
     if not isinstance(start, StartAt):
@@ -54,13 +54,13 @@ def resolve(
 
 
 def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
-    """Return whether `start` is at the pipeline's own group. Then offsets of the group do not prove
-    an earlier run: an operator put them there."""
+    """Return whether `start` uses the offsets of the pipeline's own group. Then an operator may
+    have set them, so they do not prove an earlier run."""
     return start.group == group if isinstance(start, StartAt) else start == "group"
 
 
 class OffsetBounds(NamedTuple):
-    """The offsets of one partition. `stable` is its end for readers of committed records only."""
+    """The offsets of one partition. `stable` is the last stable offset."""
 
     earliest: int
     stable: int
@@ -80,10 +80,9 @@ class _Questions:
         )
 
     def at_time(self, timestamp_ms: int) -> Ends:
-        """Return the first offset with that timestamp or a later one; if there is none yet, the
-        end.
+        """Return the first offset with this timestamp or a later one; the end if there is none.
 
-        The ends are requested first, or a record could be lost:
+        The ends are requested first. Otherwise a record could be lost:
         1. The request by timestamp finds no record.
         2. A record with a later timestamp arrives.
         3. The end, requested now, is after that record, so it would never be read.
@@ -148,10 +147,11 @@ class _Questions:
         return offsets
 
     def _require_at_rest(self, group: str) -> None:
-        """Raise if the group has members. They would continue to read, so both would process what
-        follows.
+        """Raise if the group has members. They and the pipeline would both process the next
+        records.
 
-        Consumers that are no members (by assignment, as Spark and Flink do) can't be detected.
+        A consumer that assigns partitions itself, like Spark and Flink, is not a member and can't
+        be detected.
         """
         state = self.client.group_state(group, self.deadline)
         if state not in AT_REST:
@@ -168,8 +168,8 @@ class _Questions:
             )
 
     def _bounds(self) -> Mapping[TopicPartition, OffsetBounds]:
-        """Return the bounds of each partition. Call this after reading a group's offsets. Ends only
-        grow, so an offset beyond the end was beyond it before."""
+        """Return the bounds of each partition. Call this after reading a group's offsets: ends only
+        grow, so an offset after these ends was never written."""
         earliest, stable = self.ends("earliest"), self.ends("latest")
         latest = self.ends("latest", committed=False)
         return {tp: OffsetBounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
@@ -182,8 +182,8 @@ def require_there(
     *,
     group: str | None = None,
 ) -> None:
-    """Raise for the first offset that is outside its partition's bounds. The offsets are those of
-    `group`, or of the file."""
+    """Raise for the first offset that is outside its partition's bounds. The offsets are from
+    `group`; without a group, from `start:` in the pipeline file."""
     for tp, offset in sorted(offsets.items()):
         of_tp = bounds[tp]
         if of_tp.earliest <= offset <= of_tp.stable:

@@ -1,17 +1,17 @@
 """What differs for a pipeline that keeps state between its micro-batches.
 
 A stateless pipeline runs its steps inside `foreachBatch`, on rows that still have their offsets. A
-stateful one runs them before it, inside Spark's own plan of the stream, since Spark keeps the
-state. For micro-batch N, Spark reads version N of the state and writes version N+1, each time that
-the frame is evaluated. The consequences:
+stateful pipeline runs them before `foreachBatch`, in Spark's plan of the stream, because Spark
+keeps the state. Each time that micro-batch N is evaluated, Spark reads version N of the state and
+writes version N+1. The consequences:
 
 - A retried micro-batch is evaluated again from version N. Spark does the same when it repeats one
   after a crash.
 - A micro-batch that is already committed is evaluated again without output, because the next one
   needs version N+1 (`advance`). This happens after a crash between EndTxn and Spark's commit log.
 - Rows below an offset can't be dropped, so a micro-batch is run whole or not at all.
-- If a checkpoint is lost, the state is lost with it. The ledger knows where to resume, but not what
-  was counted so far. The startup stops unless an operator accepts that.
+- If a checkpoint is lost, the state is lost with it. The ledger has the offsets to resume from, but
+  not the state. The startup stops unless an operator accepts the loss.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _RESTARTS = (
     "the run uses a fresh checkpoint at the ledger's ends, every total restarts from zero, and "
     "the ledger records that decision"
 )
-_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task still uses it
+_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task uses it
 
 
 def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
-    """Return the plan as a stateful one if its transforms keep state. Raise TransformError if it
-    can't."""
+    """Return the plan, marked as stateful if its transforms keep state. Raise TransformError if a
+    setting does not fit."""
     require_allowed(plan, state)
     if not state.operators:
         return plan
@@ -64,8 +64,8 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
 
 
 def require_allowed(plan: Plan, state: PlanState) -> None:
-    """Raise TransformError if a setting of the plan does not fit the state that its transforms
-    keep, or fits only transforms that keep state."""
+    """Raise TransformError if a setting of the plan does not work with transforms that keep state,
+    or works only with them."""
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
@@ -123,12 +123,11 @@ def advance(frame: DataFrame) -> None:
 def require_state(
     plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
 ) -> bool:
-    """Raise PromiseBrokenError if resuming with this checkpoint would lose state. Either the
-    transforms keep state and the checkpoint has none, or the reverse. Return True if `accepts_loss`
-    allows the loss: then use a fresh checkpoint.
+    """Raise PromiseBrokenError if the transforms keep state and the checkpoint has none, or the
+    reverse. With `accepts_loss`, return True instead: then use a fresh checkpoint.
 
-    The ledger shows whether there was any state. A checkpoint without a planned micro-batch is
-    fresh.
+    If the ledger has no committed micro-batch, there is no state to lose. A checkpoint without a
+    planned micro-batch has no state.
     """
     checkpoint = Checkpoint(files, location)
     has_state = checkpoint.planned() is not None and checkpoint.has_state()
@@ -178,14 +177,13 @@ def _counted(position: Position) -> str:
 
 
 def forgotten(position: Position) -> Position:
-    """Return the position that resumes at the same ends, in a fresh checkpoint without any
-    state."""
+    """Return a position with the same ends that requires a fresh checkpoint, without state."""
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 
 
 def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
-    """Return our error if Spark refused the state of a checkpoint, or None for any other
-    failure."""
+    """Return the error to raise if Spark can't use the state in the checkpoint; None for other
+    failures."""
     changed = failure.condition(*_CHANGED)
     missing = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
     found = changed or missing

@@ -1,9 +1,8 @@
 """How large a record batch the target topics accept (`max.message.bytes`).
 
-The limits are read at startup, and again when a record batch is rejected. An operator may change
-the setting while the pipeline runs. Then the record batches of the attempt have the wrong size, and
-the next attempt encodes for the new limit. Only a single record that exceeds the limit alone can't
-be written by any attempt.
+The limits are read at startup, and again if a record or a record batch was too large. An operator
+may have changed the setting in between. Then the next attempt encodes for the new limit. Only a
+single record above the limit can't be written by any attempt.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from eos.kafka.client import KafkaClient
 SETTING = "max.message.bytes"
 _MESSAGE_TOO_LARGE = 10
 _TIMEOUT_MS = 30_000
-# How long the setting that a broker reports may lag the one that it enforces.
+# A broker may enforce a new limit before it reports that limit: the longest such delay.
 _SEEN_WITHIN_MS = 5_000
 
 
@@ -30,7 +29,7 @@ def message_limits(
 
 
 class TargetLimits:
-    """The limits that the next attempt encodes for."""
+    """The limits of the record batches that the next attempt encodes."""
 
     def __init__(self, client: KafkaClient, known: Mapping[str, int]) -> None:
         self._client = client
@@ -49,7 +48,7 @@ class TargetLimits:
         try:
             before, self._known = self._known, self._changed(Deadline.after_ms(within_ms))
         except EosError:
-            return error  # the limits can't be read now: the first error explains more
+            return error  # the limits can't be read now, and the first error explains more
         for topic, limit in sorted(self._known.items()):
             if limit != before[topic]:
                 return AttemptFailedError(
@@ -61,8 +60,8 @@ class TargetLimits:
         return error
 
     def _changed(self, patience: Deadline) -> Mapping[str, int]:
-        """Return the limits once they differ from the known ones, or the current ones after
-        `patience`."""
+        """Wait until the limits differ from the known ones, or until `patience` has passed. Return
+        the current limits."""
         backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)
         while True:
             found = message_limits(self._client, self._known, deadline)

@@ -1,4 +1,7 @@
-"""Which topics exist: looked up again for a moment, while a broker may not know them yet."""
+"""Which topics exist?
+
+If one is missing, the lookup is repeated for a few seconds: a broker may not know a new topic yet.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from eos.kafka.outcomes import name_of
 if TYPE_CHECKING:
     from eos.config.source import KafkaSource
 
-# UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker may respond so for an existing
-# topic, while it starts or has not learned of a new topic.
+# UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker may return these errors for an
+# existing topic while the broker starts, or before it has the metadata of a new topic.
 _MAY_PASS = {3, 5}
 _PASSES_WITHIN_MS = 5_000
 _USED_BY = {"source": "Fetch", "target": "Produce"}
@@ -34,8 +37,8 @@ def existing_topics(
     hint: str | Callable[[str], str],
     **fields: str,
 ) -> Mapping[str, TopicInfo]:
-    """Return all these topics. Raise an error of the class `missing`, with this code, for the first
-    one that does not exist."""
+    """Return all these topics. For the first topic that does not exist, raise an error of the class
+    `missing` with this code."""
     required = frozenset(names)
     found = _settled(lambda: client.topics(required, deadline), deadline) if required else {}
     for name in sorted(required):
@@ -53,9 +56,9 @@ def existing_topics(
 def source_topics(
     source: KafkaSource, client: KafkaClient, deadline: Deadline, *, own: Iterable[str] = ()
 ) -> Mapping[str, TopicInfo]:
-    """Return the topics that the source has now, by name or by pattern. Later changes are ignored.
+    """Return the topics that the source names, or that match its pattern now.
 
-    `own` are topics that this pipeline writes. A pattern that matches one of them is refused,
+    `own` are topics that this pipeline writes. Raise UsageError if the pattern matches one of them,
     because the pipeline would read its own output for ever. Kafka's internal topics match no
     pattern.
     """
@@ -97,7 +100,7 @@ def source_topics(
 def _settled(
     lookup: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
 ) -> Mapping[str, TopicInfo]:
-    """Return the topics, after more lookups for a moment while one is missing."""
+    """Return the topics. While one is missing, repeat the lookup for up to 5 seconds."""
     patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
     backoff = Backoff(first_ms=50)
     found = lookup()

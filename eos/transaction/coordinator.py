@@ -126,8 +126,8 @@ class Coordinator:
         return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:
-        """Begin an attempt, unless `is_judging` becomes true. TV2 sends no request. TV1 requests a
-        new epoch if the last one is used."""
+        """Begin an attempt, unless `is_awaiting_ledger` becomes true. TV2 sends no request. TV1
+        requests a new epoch if the last one is used."""
         if not isinstance(self._state, Ready):
             self._run(ProtocolEvent.BEGIN, deadline)
         if not self.is_awaiting_ledger:
@@ -156,8 +156,8 @@ class Coordinator:
             self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
-        """Commit, and return whether it is COMMITTED or IN_DOUBT. Never raises for a response of
-        the broker: after the first byte, only `settle` and the ledger can resolve the doubt."""
+        """Commit, and return COMMITTED or IN_DOUBT. An error response is IN_DOUBT and does not
+        raise, because the commit may have succeeded. `settle` and the ledger resolve the doubt."""
         self._run(ProtocolEvent.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 
@@ -182,7 +182,7 @@ class Coordinator:
 
     def abort(self, deadline: Deadline) -> Identity:
         """Abort the attempt and return a new identity. Raise FencedError if another instance took
-        over. `is_judging` may become true. If the deadline passed, call it again."""
+        over. `is_awaiting_ledger` may become true. If the deadline passed, call it again."""
         self._run(ProtocolEvent.ABORT, deadline)
         return self.identity
 

@@ -1,6 +1,7 @@
 """Does the audit table agree with the ledger, row by row?
 
-Where the ledger was trimmed, the table's rows replace its records.
+If ledger records were trimmed, `verify` reads the table's rows in their place. It can't compare
+these rows with the ledger.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LedgerRows:
         self._names = (pipeline, ledger, ledger_id)
 
     def until(self) -> int:
-        """Return the last ledger offset up to which the table claims to be complete."""
+        """Return the ledger offset up to which the table is complete, according to the table."""
         pipeline, _, ledger_id = self._names
         return self._table.known(f"{pipeline}/{ledger_id}")
 
@@ -45,10 +46,10 @@ class LedgerRows:
     def older(self, start: int, end: int) -> Iterator[list[CommittedAttempt]]:
         """Yield the committed attempts that the table has at ledger offsets start <= offset < end.
 
-        They are in ledger order, in lists that may be empty. Use this for offsets that the ledger
-        no longer has.
+        The attempts are in ledger order, in lists that may be empty. Use this for offsets that the
+        ledger no longer has.
         """
-        for low in range(start, end, 2 * RECORDS_MAX):  # each record has a marker after it
+        for low in range(start, end, 2 * RECORDS_MAX):  # a marker follows each record
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
@@ -81,7 +82,7 @@ class LedgerRows:
 def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
     """Yield a finding for each difference between expected and found rows. Pure.
 
-    The table may have rows of aborted attempts that the ledger lacks: a run wrote them as it ended.
+    Rows of aborted attempts that the ledger lacks are no difference: a run wrote them as it ended.
     """
     existing: dict[tuple[Any, ...], Row] = {}
     counts: Counter[tuple[Any, ...]] = Counter()

@@ -1,8 +1,8 @@
-"""Does each committed transaction follow the previous one, in its offsets and its writer?
+"""Does each committed transaction follow the previous one, in its offsets and its identity?
 
-Each (source partition, offset) is covered once if every range begins at the end of the previous
-range. Only an operator's recovery record may move the position. Epochs of a producer id rise, and a
-replaced id never returns. If one does, another producer wrote to the ledger in between.
+Each offset of a source partition is covered once if every range begins where the previous range
+ended. Only an operator's recovery record may move the position. The epochs of a producer id rise,
+and a replaced producer id is never used again. If it is, another producer wrote to the ledger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eos.verify.history import CommittedAttempt
 
 @dataclass(slots=True)
 class Owners:
-    """The identities that committed. One bit for each epoch: 4 KB for 32,768 attempts."""
+    """The identities that committed: 4 KB per producer id, with one bit for each epoch."""
 
     _epochs: dict[int, bytearray] = field(default_factory=dict)
 
@@ -26,7 +26,7 @@ class Owners:
         bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
 
     def know(self, producer_id: int) -> None:
-        """Add an id of the pipeline, without any commit."""
+        """Add a producer id of the pipeline, without commits so far."""
         self._epochs.setdefault(producer_id, bytearray(4096))
 
     def is_ours(self, producer_id: int) -> bool:
@@ -45,8 +45,9 @@ class Owners:
 class CommitChain:
     """Check of the committed transactions, in order.
 
-    `position` is the end up to which each source partition was read. `covered` is the range of
-    offsets read since the verification began. `last` is the newest transaction.
+    `position` has the next offset of each source partition. `covered` has the range of offsets that
+    the transactions of this verification read. `last` is the newest transaction seen so far, and
+    `current` its identity.
     """
 
     position: dict[TopicPartition, int] = field(default_factory=dict)
@@ -118,9 +119,9 @@ class CommitChain:
         return Finding(case, message, tp, offset, each.witness)
 
     def _move(self, each: CommittedAttempt) -> None:
-        """Replace the position by that of a recovery record.
+        """Replace the position by the position of a recovery record.
 
-        Operators may move it back, so that offsets are read again on purpose.
+        An operator may move the position back, so that the pipeline reads these offsets again.
         """
         ends = {tp: end for tp, (_, end) in each.ranges.items()}
         if any(self.position.get(tp) != end for tp, end in ends.items()):

@@ -1,8 +1,8 @@
 """Do group, Spark's checkpoint and coordinator agree with the ledger on the pipeline's position?
 
-A pipeline may run meanwhile. These values are read between two reads of the ledger: `low` before
-and `high` after them. A value outside of `low` to `high` is wrong. If both are equal, the value
-must equal them.
+The pipeline may run during the verification. So the ledger is read twice: before the other values
+are read (`low`), and after that (`high`). A value outside of the range from `low` to `high` is
+wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
 
 @dataclass(frozen=True, slots=True)
 class LedgerLevel:
-    """The ledger at one moment: its last record, whose attempt found the `tables` in that state."""
+    """The ledger's last record at one moment.
+
+    `tables` has the state of the Delta tables before the record's transaction.
+    """
 
     witness: Witness
     query_id: str
@@ -40,7 +43,7 @@ def of_group(
     low: LedgerLevel,
     high: LedgerLevel,
 ) -> Iterator[Finding]:
-    """Yield findings for the group's offsets. `found` is None while a transaction hides them."""
+    """Yield findings for the group's offsets. `found` is None if an open transaction hides them."""
     if found is None:
         text = f"the offsets of the group {group!r} are hidden by an open transaction"
         yield Finding("group_hidden", text, kind=FindingKind.GONE)
@@ -77,7 +80,7 @@ def of_checkpoint(
         yield Finding("checkpoint_unread", found, kind=FindingKind.GONE)
         return
     if low.is_reset or high.is_reset:
-        return  # the next run takes a fresh checkpoint, so this one no longer counts
+        return  # the next run creates a new checkpoint, so this one no longer counts
     place = f"the checkpoint {found.location}"
     planned, committed = (-1 if n is None else n for n in (found.planned, found.committed))
     if found.query_id != high.query_id:
@@ -109,8 +112,9 @@ def of_coordinator(
 ) -> Iterator[Finding]:
     """Yield a finding if the ledger's last record is not by the pipeline's own producer.
 
-    `state` is None if no coordinator knows the transactional id. `newer` is the last record after
-    the coordinator was asked; the id may have rotated by then.
+    `state` is None if no coordinator knows the transactional id. `last` is the ledger's last record
+    before `state` was read, and `newer` its last record after that. If they differ, the producer id
+    may have changed in between.
     """
     if state is None:
         text = (
@@ -133,9 +137,10 @@ def of_coordinator(
 
 
 def is_late(each: OpenTransaction, transactional_id: str) -> bool:
-    """Return whether a transaction is open here although its coordinator has ended it.
+    """Return whether the pipeline's transaction is open in a partition although it has ended.
 
-    Its marker may still be on the way. If it stays open, no coordinator will end it.
+    The coordinator may still have to write its marker there. If the transaction stays open, no
+    coordinator will end it.
     """
     state = TransactionPhase.of(each.phase)
     return each.owner == transactional_id and state is not None and state.is_over

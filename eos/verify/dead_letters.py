@@ -1,9 +1,8 @@
 """Which source records did dedup itself reject?
 
 Transactions read these records and wrote them to the dead letters without accepting them. So they
-do not prove that a later record is a duplicate. Only dedup's own rules count: a record that another
-rule or a filter rejected had been accepted by dedup before, so a later copy of it is rightly
-dropped.
+do not prove that a later record is a duplicate. Dead letters of other rules are not listed here:
+dedup accepted these records before the rule rejected them, so it drops later copies correctly.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from eos.verify.records import Records
 from eos.verify.stamps import header
 from eos.verify.target import LogBounds
 
-LETTERS_MAX = 2_000_000  # of one pipeline's dedup; 8 bytes each
+LETTERS_MAX = 2_000_000  # the limit for one pipeline; 8 bytes of memory per dead letter
 _OFFSET = r"^[0-9]{1,18}$"
-Refused = Mapping[TopicPartition, Ints]  # ascending offsets, one for each rejection
+Refused = Mapping[TopicPartition, Ints]  # ascending; an offset occurs once per rejection
 
 
 class Reads(Protocol):
@@ -43,8 +42,9 @@ class Reads(Protocol):
 class Letters:
     """The dead letters of dedup in a pipeline's dead-letter topic.
 
-    `topic` is empty if the pipeline has none. `ends` has the ends of the records by the
-    transactions seen so far: later records belong to later ones.
+    `topic` is empty if the pipeline has no dead-letter topic. `ends` has, for each partition of it,
+    the end of the records that the transactions passed to `see` so far wrote. `read` ignores the
+    records after that.
     """
 
     reader: Reads
@@ -78,9 +78,10 @@ class Letters:
 def _refused(
     records: Records, is_wanted: Ints, pipeline: str
 ) -> Iterator[tuple[TopicPartition, Ints]]:
-    """Yield the offsets of rejected records by source partition.
+    """Yield each source partition with the offsets of its rejected records.
 
-    The last header of each name counts: the record's own headers precede those of dedup.
+    If a header name occurs more than once, the last one counts, because a dead letter has the
+    source record's own headers first.
     """
     names = ("pipeline", "rule", "topic", "partition", "offset")
     columns = {name: header(records, b"eos." + name.encode()) for name in names}

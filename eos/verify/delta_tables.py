@@ -1,7 +1,7 @@
 """Is the last write of each Delta table the one that the ledger expects?
 
-Rows are not compared, because the ledger has no count of them. The checks use the table's log: is
-it the same table, up to which ledger record is it complete, and did a RESTORE remove some of that?
+Rows are not compared, because the ledger has no count of them. The checks use the table's log: its
+table id, the ledger record of the last write, and whether a RESTORE removed writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eos.verify.cross_checks import LedgerLevel
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """The pipeline's Delta tables. `app` has the application name of its writes to each table."""
+    """The pipeline's Delta tables. `app` has the application name, by table, of its writes."""
 
     tables: Sequence[Table]
     app: Mapping[str, str]
@@ -36,7 +36,7 @@ class Sinks:
 class TableWrite:
     """A table's id and the ledger record of the pipeline's last write to it; -1 if there is none.
 
-    `version` is Delta's. History is compared up to it.
+    `version` is the Delta version at that moment. The table's history is checked up to it.
     """
 
     id: str
@@ -81,7 +81,7 @@ def of_tables(
     for table in here(sinks):
         known, now = low.tables.get(table.name), found[table.name]
         if known is None:
-            continue  # declared, but no run has used it yet
+            continue  # the table is declared, but no run has used it yet
         place = f"the table {table.name} ({table.path})"
         if isinstance(now, str):
             yield Finding(
@@ -114,7 +114,7 @@ class _Lost(NamedTuple):
 def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lost | None:
     """Return the problem in the table's history that would stop the next startup, if any.
 
-    A table whose last write is older than the ledger expects is reported elsewhere.
+    `of_tables` itself reports a table whose last write is older than the ledger expects.
     """
     if now.version is None or now.at < known.at:
         return None

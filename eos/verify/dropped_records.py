@@ -1,10 +1,10 @@
 """Was each record that dedup dropped accepted before, or fenced by its producer's newer epoch?
 
-The ledger has, for each attempt, the number of dropped records by reason. For the producers with
-most of them, it also has the first and last offset. The proof comes from the source: it is read
-again from its beginning, with stamps, and no state of dedup is used. Claims of attempts are
-collected and proven together, once there are many or the ledger ends. A record that dedup rejected
-as a dead letter was read but not accepted, so it proves nothing (`letters`).
+The ledger record of an attempt claims how many records dedup dropped, by reason. For the producers
+with the most dropped records it also has the first and the last offset. The proof comes from the
+source: it is read again from its beginning, with stamps, and no state of dedup is used. The claims
+of many attempts are collected and proven together. A record that dedup rejected as a dead letter
+was read but not accepted, so it proves nothing (`letters`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ class ProducerSpan(NamedTuple):
 
 @dataclass(slots=True)
 class DropClaim:
-    """The ledger's claim about one attempt. `proven` counts by reason, and `all` for any reason."""
+    """The ledger's claim about the records that dedup dropped in one attempt.
+
+    `proven` counts the proven records by reason, and those with any reason as `all`.
+    `has_witness` is true if one of its spans is reported, so the totals are not.
+    """
 
     witness: Witness
     ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -75,7 +79,7 @@ class ProvenDrop(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The stamps of a source partition below an offset. `is_cut`: some records are missing."""
+    """The stamps of a source partition below an offset. `is_cut` is true if records are missing."""
 
     stamps: Callable[[], Iterator[Stamps]]
     is_cut: bool
@@ -88,9 +92,9 @@ def _place(tp: TopicPartition, proof: int, order: Order | None) -> RecordPositio
 def _shown(
     tp: TopicPartition, claim: DropClaim, part: Proofs, reasons: Sequence[str], order: Order | None
 ) -> Iterator[ProvenDrop]:
-    """Yield each proven record of one attempt and partition.
+    """Yield each dropped record of one attempt and partition that is proven.
 
-    A newer epoch takes precedence as the reason, as in dedup.
+    If a record is both a duplicate and fenced, its reason is "fenced", as in dedup.
     """
     for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
         proven = {"duplicate": int(before), "fenced": int(newer)}
@@ -107,16 +111,16 @@ Proven = dict[tuple[int, TopicPartition, ProducerSpan], Counter[str]]
 class DropCheck:
     """Check of dropped records. Call `see` with each transaction in the ledger's order.
 
-    `log` returns a partition's stamps up to an offset. It is None if the pipeline file does not
-    define stamps (any more).
+    `log` returns the stamps of a source partition below an offset. It is None if the pipeline file
+    no longer defines stamps.
     """
 
     findings: Findings
     log: Callable[[TopicPartition, int], Log] | None
     is_spread: bool = False  # with `scope: producer`, the proof may be in another partition
-    # Returns the records that dedup rejected in the transactions seen so far.
+    # Returns the records that dedup rejected in the transactions passed to `see` so far.
     letters: Callable[[], Refused] = dict
-    # Called with every proven record, not only the listed ones.
+    # Called for every proven drop, not only the listed ones, with the transaction of its claim.
     each: Callable[[ProvenDrop, Witness], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
@@ -128,7 +132,7 @@ class DropCheck:
 
     def see(self, each: CommittedAttempt) -> None:
         if each.witness.kind == "recovery":
-            self.prove()  # the position may move back, which starts another order
+            self.prove()  # the position may move back, so later records need an order of their own
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -179,7 +183,7 @@ class DropCheck:
             self._settle(claim, is_cut)
 
     def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[DropClaim]) -> None:
-        """Prove claims from the stamps of the partition itself."""
+        """Prove dropped records of one partition by earlier records of the same partition."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
         examined = self._examine(tp, claims)
@@ -234,11 +238,11 @@ class DropCheck:
     def _examine(
         self, tp: TopicPartition, claims: Iterable[DropClaim]
     ) -> Callable[[Stamps], Stamps]:
-        """Return a function that keeps the stamps of records that can be a proof.
+        """Return a function that removes the stamps of records that can't be a proof.
 
-        Records that no transaction read were not accepted, and neither were records that dedup
-        rejected each time they were read. If the ledger names all producers with dropped records,
-        other producers are left out.
+        These are records that no transaction read, and records that dedup rejected each time they
+        were read. If the ledger names all producers with dropped records, it also removes the
+        stamps of other producers.
         """
         covered = sorted(self.covered.get(tp, ()))
         refused = self._refused.get(tp, np.zeros(0, np.int64))
@@ -254,7 +258,7 @@ class DropCheck:
 
         def examined(stamps: Stamps) -> Stamps:
             times = np.zeros(len(stamps), np.int64)
-            for start, end in covered:  # several if the position moved back
+            for start, end in covered:  # they may overlap if the position moved back
                 low, high = np.searchsorted(stamps.offset, [start, end])
                 times[low:high] += 1
             times -= np.searchsorted(refused, stamps.offset, side="right")
@@ -323,7 +327,10 @@ class DropCheck:
         )
 
     def _settle(self, claim: DropClaim, is_cut: bool) -> None:
-        """Check the totals of one attempt: the ledger names only the producers with most drops."""
+        """Compare the claimed totals of one attempt with the proven ones.
+
+        The spans alone are not enough, since the ledger names only the producers with most drops.
+        """
         expected = {**claim.dropped, "all": sum(claim.dropped.values())}
         missing = max(count - claim.proven[name] for name, count in expected.items())
         self.proven += expected["all"] - max(0, missing)

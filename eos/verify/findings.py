@@ -1,4 +1,4 @@
-"""The findings of a verification: a bounded number of each kind, and the count of all."""
+"""Which findings does a verification list, and how many are there of each kind?"""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from eos.finding import Finding, FindingKind
 from eos.kafka.api import TopicPartition
 
-KEPT_MAX = 100  # the smallest ones; all are counted
+KEPT_MAX = 100  # findings to list of each kind; all are counted
 
 
 @dataclass(slots=True)
 class OffsetSpan:
-    """Offsets of a partition that are out of reach for one reason, joined."""
+    """A range with all offsets of a partition that can't be verified for one reason."""
 
     first: int
     last: int
@@ -24,7 +24,7 @@ class OffsetSpan:
 
 @dataclass(slots=True)
 class Findings:
-    """The findings with the smallest keys of each kind, bounded, and the number of all."""
+    """The first `KEPT_MAX` findings of each kind, ordered by transaction, and the count of all."""
 
     listed: dict[FindingKind, list[Finding]] = field(
         default_factory=lambda: {kind: [] for kind in FindingKind}
@@ -41,7 +41,7 @@ class Findings:
     def add_unreachable(
         self, case: str, at: TopicPartition, first: int, last: int, records: int = 0
     ) -> None:
-        """Add offsets that are out of reach, joined with others of the same reason."""
+        """Add offsets that can't be verified; `close` reports a range per partition and reason."""
         known = self._spans.get((case, at))
         if known is None:
             known = self._spans[case, at] = OffsetSpan(first, last)
@@ -50,7 +50,7 @@ class Findings:
         known.records += records
 
     def close(self) -> None:
-        """Turn the joined offsets into findings, one for each partition and reason."""
+        """Add a finding for each range of offsets that can't be verified."""
         for (case, at), span in sorted(self._spans.items()):
             of = (
                 f": {span.records:,} records of {span.attempts:,} attempts could not be verified"

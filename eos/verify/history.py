@@ -1,6 +1,7 @@
 """Which transactions did the pipeline commit, in order?
 
-They are read from the ledger, or from the audit table's rows where the ledger was trimmed.
+The transactions are read from the ledger. If its records were trimmed, they are read from the audit
+table's rows.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "byt
 class CommittedAttempt:
     """One committed transaction.
 
-    `ranges` has the offsets that were read; for a record without an attempt, its position as empty
-    ranges. `ends` is the whole position after it, if known: a row of the audit table has only the
-    ranges.
+    `ranges` has the offsets that the transaction read, as (start, end) of each source partition. If
+    the ledger record has no attempt, the ranges are empty and at its position. `ends` is the
+    position after the transaction, of all source partitions. It is None if the transaction comes
+    from the audit table, which has only the ranges.
     """
 
     witness: Witness

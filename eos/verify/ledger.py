@@ -1,6 +1,6 @@
-"""Which records does the ledger hold, and can each be the pipeline's own?
+"""Which records does the ledger have, and which of them did the pipeline not write?
 
-The ledger is read as any other topic, without the pipeline's producer.
+The ledger is read like any other topic, so this does not disturb the pipeline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eos.ledger.record import LedgerRecord
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.log_reader import Reader, short_deadline
 
-RECORDS_MAX = 500  # in one page: with receipts they must fit into memory
+RECORDS_MAX = 500  # in one page, because the records of a page must fit into memory
 _SETTLE_MS = 30_000
 
 
@@ -40,12 +40,13 @@ class LedgerLog:
         self._reader = reader
         self._pipeline = pipeline
         self._decided_until = 0  # offset up to which `eos recover` handled foreign records
-        self._is_undecided = False  # no recovery handled the last one asked about
+        self._is_undecided = False  # the last foreign record was not handled by `eos recover`
 
     def settled_end(self) -> int:
-        """Return the last stable offset once all records written by now are committed or aborted.
+        """Wait until all records that exist now are committed or aborted. Return the last stable
+        offset.
 
-        After a timeout, return it anyway: the transaction that holds it up is reported separately.
+        After a timeout, return it anyway: the open transaction is reported separately.
         """
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         written = self._reader.bounds([self.at])[self.at].end
@@ -83,7 +84,7 @@ class LedgerLog:
         return Page(records, [of_record(each) for each in records], findings, start, end)
 
     def _forged(self, stored: StoredRecord, reason: str) -> Finding:
-        """Return a finding for a foreign record: a disagreement unless `eos recover` handled it."""
+        """Return a finding for a foreign record: WRONG unless `eos recover` handled it."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.client, self.at.topic, self._pipeline, {}, skips_foreign=True)
             self._decided_until = own.decided_until(stored.offset, short_deadline())

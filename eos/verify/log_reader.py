@@ -1,7 +1,7 @@
 """How are logs read, one partition at a time, with bounded memory?
 
-The next fetch runs while this one is decoded. Memory holds two fetches and the decoded records of
-one, whatever a topic's size.
+The next fetch request runs while the previous response is decoded. Whatever a topic's size, memory
+holds two responses and the decoded records of one of them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
 TIMEOUT_MS = 60_000
-_TRIES_MAX = 100  # empty fetches, each with half a second of wait
+_TRIES_MAX = 100  # fetches without a record batch; the broker delays each by half a second
 _REFUSED = 29
 
 
 class Reader:
-    """Reader of partitions' logs. `moved` is called with the number of offsets passed."""
+    """Reader of partitions' logs. `moved` is called with each number of offsets read."""
 
     def __init__(
         self, client: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
@@ -95,7 +95,7 @@ class Reader:
         return self._keeping[topic]
 
     def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
-        """Pass the record batches from the target's position to `end` (exclusive) to the target."""
+        """Call `target.see` with the record batches from its position to `end` (exclusive)."""
         group: list[BatchHeader | Old] = []
         payloads: dict[int, bytes | None] = {}
         size = 0
@@ -113,7 +113,7 @@ class Reader:
             group, payloads, size = [], {}, 0
 
     def source(self, source: SourcePartition, bounds: LogBounds) -> None:
-        """Pass the headers of the source's record batches to `source`. Records are not decoded."""
+        """Call `source.see` with the header of each record batch. Records are not decoded."""
         start = source.begin(bounds)
         until = min(source.end, bounds.stable)
         for found in self.scan(source.at, start, until):
@@ -124,12 +124,15 @@ class Reader:
         source.finish(until)
 
     def stamps(self, at: TopicPartition, end: int, places: StampPlaces) -> Iterator[Stamps]:
-        """Yield the stamps of the records below `end`."""
+        """Yield the stamps of the visible records from the log's start to `end` (exclusive)."""
         for records, offsets in self.records(at, end):
             yield stamps(records, offsets, places)
 
     def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]:
-        """Yield the visible records below `end` from the log's start, with their offsets."""
+        """Yield the visible records from the log's start, with their offsets.
+
+        The last record batch may extend past `end`.
+        """
         for found in self.scan(at, self.bounds([at])[at].start, end):
             group: list[Batch] = []
             payloads: list[bytes] = []
@@ -149,7 +152,10 @@ class Reader:
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
     ) -> Iterator[list[BatchHeader | Old]]:
-        """Yield all record batches that begin before `end`, an offset up to the last stable one."""
+        """Yield the record batches from `start` on that begin before `end`, in lists.
+
+        `end` must not be above the last stable offset.
+        """
         bytes_max = min(_FETCH_BYTES_MAX, bytes_hint + _FETCH_BYTES_MORE)
         position, tries = start, 0
         ahead: Future[FetchedBytes] | None = None
@@ -181,7 +187,7 @@ class Reader:
         return self._pool.submit(self.client.fetch, at, position, short_deadline(), bytes_max)
 
     def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
-        """Return the next offset to fetch: retention may have deleted the requested one."""
+        """Return the offset to fetch next, as retention may have deleted `position`."""
         bounds = self.bounds([at])[at]
         if bounds.start > position:
             return bounds.start
@@ -200,7 +206,7 @@ def _first(header: BatchHeader | Old) -> int:
 
 
 def require_seen(topics: Mapping[str, TopicInfo]) -> None:
-    """Raise if this user may not see a topic, which would otherwise count as missing."""
+    """Raise if the user may not describe a topic, which would otherwise count as missing."""
     for name, info in topics.items():
         if info.error == _REFUSED:
             raise refused("Metadata", info.error, f"topic {name}")
@@ -218,7 +224,7 @@ def _unpacked(header: BatchHeader) -> bytes | None:
 
 
 def _parsed(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
-    """Yield the records of consecutive record batches; skip record batches that hold no records."""
+    """Yield the records of consecutive record batches; skip record batches that are malformed."""
     found = parsed(payloads, [batch.records for batch in group]) if group else None
     if found is not None:
         records, deltas = found
@@ -232,7 +238,7 @@ def _parsed(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records
 def _show(
     target: Target, group: list[BatchHeader | Old], payloads: Mapping[int, bytes | None]
 ) -> None:
-    """Pass the record batches to the target in log order, each with its digest."""
+    """Call `target.see` with each record batch in log order, and its digest if it was decoded."""
     readable = [(place, payload) for place, payload in payloads.items() if payload is not None]
     counts = [
         header.batch.records

@@ -1,4 +1,4 @@
-"""What do group, checkpoint, coordinator and target leaders know of the position now?"""
+"""Which position do group, checkpoint, coordinator and target leaders have now?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKER_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PositionCopies:
-    """The copies of the ledger's position at one moment."""
+    """The copies of the ledger's position, read between two reads of the ledger."""
 
     cluster: ClusterView
     group: Ends | None
@@ -65,10 +65,10 @@ def look(
 
 
 def _open(cluster: ClusterView, partitions: list[TopicPartition]) -> list[OpenTransaction]:
-    """Return open transactions.
+    """Return the open transactions.
 
-    A transaction of the pipeline that its coordinator has ended may be open for a moment, until the
-    marker arrives. It counts only if it stays open.
+    After the pipeline's coordinator ended a transaction, it may stay open in a partition until its
+    marker is written. Such a transaction is returned only if it stays open for `_MARKER_MS`.
     """
 
     def is_late(each: OpenTransaction) -> bool:

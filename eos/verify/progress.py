@@ -1,8 +1,8 @@
 """Where did the last verification end, so that the next one can resume there?
 
-The file in the state root is written only if nothing was found. Earlier records are not verified
-again. So each verification that resumes reports this, and reports the findings that were allowed
-before it.
+A file in the state root has this point. It is written only if all findings are allowed, or if there
+are none. A verification that resumes does not verify earlier records again. So it reports where it
+resumed, and which findings were allowed before that point.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FORMAT = 1
 class Point:
     """The end of a verification.
 
-    `ledger_offset` is that of the last verified record. `targets` has the next offset of each
-    target partition. `allowed` describes the findings allowed until then. `covered` has the ranges
-    that transactions read, several for a partition whose position was moved; points of an older
-    release lack it.
+    `ledger_offset` is the offset of the last verified ledger record. `targets` has the next offset
+    to verify in each target partition. `allowed` describes the allowed findings up to this point.
+    `covered` has the ranges that the transactions read. If an operator moved a partition's
+    position, it has several ranges. Points of older releases have no `covered`.
     """
 
     pipeline: str
@@ -63,7 +63,7 @@ class Point:
 
 
 def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
-    """Return the point, or None and the reason; the reason is empty if there is no file."""
+    """Return the saved point, or None and why it is not used (empty if there is no file)."""
     try:
         body: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except FileNotFoundError:

@@ -1,12 +1,12 @@
 """Which records of a source partition are duplicates or fenced, and which record proves it?
 
 Pure: uses stamps only, and no state of dedup. A record is a duplicate if an earlier record of its
-partition has the same id, epoch and number. It is fenced if an earlier record of its id has a
-higher epoch. Micro-batches, crashes and rewinds don't matter, since offsets are in order of
-arrival.
+partition has the same producer id, epoch and sequence. It is fenced if an earlier record of its
+producer id has a higher epoch. Earlier means a smaller offset. So micro-batches, crashes and moved
+positions don't matter.
 
-Memory holds `KEYS_MAX` keys. A partition with more is read several times, each time for another
-part of the keys.
+A key is a producer id with an epoch and a sequence. Memory holds `KEYS_MAX` keys. A partition with
+more keys is read several times, each time for another part of the keys.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _NEVER = 2**62
 
 
 class TooManyError(ValueError):
-    """More producers or epochs than fit into memory."""
+    """The check would need more memory than its limits allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
     """Duplicate or fenced records, each with the earlier offset that proves it.
 
-    `offset`: their own offsets, ascending. `producer`: hashes of the producers' ids. `before`: the
-    offset of the first record with the same id, epoch and number, -1 if this is no duplicate.
-    `newer`: the offset of the producer's first record with a higher epoch, -1 if not fenced.
+    - `offset`: the offsets of these records, ascending.
+    - `producer`: hashes of the producer ids.
+    - `before`: the offset of the first record with the same key; -1 if this is no duplicate.
+    - `newer`: the smallest offset with a higher epoch of the producer; -1 if this is not fenced.
     """
 
     offset: Ints
@@ -59,9 +60,10 @@ class Proofs:
 
 
 def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> Iterator[Proofs]:
-    """Yield the proofs in parts, by keys.
+    """Yield the proofs in parts; all records of a key are in the same part.
 
-    `chunks` is called once, and again for each part if there are more than `keys_max` keys.
+    `chunks` is called once. If there are more than `keys_max` keys, it is called again for each
+    part.
     """
     known, kept, count = joined([]), [], 0
     for chunk in chunks():
@@ -78,20 +80,20 @@ def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """The offset from which each epoch of each producer is replaced, sorted by both."""
+    """The first offset with a higher epoch, for each producer and epoch; sorted by both."""
 
     producer: Ints
     epoch: Ints
     replaced: Ints
 
     def of(self, stamps: Stamps) -> Ints:
-        """Return the offset at which each record's epoch was replaced; -1 if it arrived before."""
+        """Return the offset that fences each record; -1 if the record is before that offset."""
         both = np.concatenate([self.producer, stamps.producer])
         epochs = np.concatenate([self.epoch, stamps.epoch])
         order = np.lexsort((epochs, both))
         is_first = _begins(both[order], epochs[order])
         group = np.empty(len(order), np.int64)
-        group[order] = np.cumsum(is_first) - 1  # the table has each pair, in this order
+        group[order] = np.cumsum(is_first) - 1  # group n is the nth pair of `self`
         from_ = self.replaced[group[len(self.producer) :]]
         return np.where(from_ < stamps.offset, from_, -1)
 
@@ -107,7 +109,7 @@ def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
 
 
 def _replaced(known: Stamps) -> _Epochs:
-    # From the highest epoch down: the smallest offset of the higher epochs.
+    # From the highest epoch of a producer down, compute the smallest offset of all higher epochs.
     replaced = np.full(len(known), _NEVER, np.int64)
     is_last = np.append(_begins(known.producer)[1:], True)
     for at in range(len(known) - 2, -1, -1) if len(known) else ():
@@ -144,7 +146,7 @@ def _begins(*columns: Ints) -> Ints:
 
 
 def _mixed(stamps: Stamps) -> Ints:
-    """Return a hash of each stamp, so that one producer's numbers spread over the parts."""
+    """Return a hash of each key, so that a producer's sequences are in different parts."""
     with np.errstate(over="ignore"):
         mixed = stamps.producer.astype(np.uint64) ^ (
             stamps.epoch.astype(np.uint64) << np.uint64(32)

@@ -1,7 +1,8 @@
 """In which order did dedup process the records of several partitions?
 
-The order is by micro-batch, then topic, partition and offset, as one number for each record. With
-`scope: producer`, dedup decides by it which of two records with the same number is first.
+The order is by micro-batch, then topic, partition and offset. Each record gets one order number
+that combines them. With `scope: producer` this order decides which of two records with the same
+producer id, epoch and sequence is the first.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class RecordPosition(NamedTuple):
 
 
 class Order:
-    """The order of attempts that dropped records, and of the records between them."""
+    """Order numbers of the records that these attempts read, and of those between them."""
 
     def __init__(self, attempts: Sequence[Ranges], partitions: Sequence[TopicPartition]) -> None:
         if len(partitions) >> _PLACE_BITS or (2 * len(attempts) + 2) >> _TURN_BITS:
@@ -42,9 +43,9 @@ class Order:
             self._turns[tp] = rows[:, 0], rows[:, 1], rows[:, 2]
 
     def placed(self, at: TopicPartition, stamps: Stamps) -> Stamps:
-        """Return the stamps with order numbers for offsets.
+        """Return the stamps with order numbers in place of offsets.
 
-        Records between two attempts come after the first of them.
+        Records between the ranges of two attempts are ordered after those of the first attempt.
         """
         starts, ends, turns = self._turns[at]
         if len(stamps) and (int(stamps.offset[-1]) > _OFFSETS):
@@ -57,9 +58,9 @@ class Order:
         return replace(stamps, offset=numbers | stamps.offset)
 
     def within(self, found: Proofs, turn: int, at: TopicPartition, span: tuple[int, int]) -> Proofs:
-        """Return the proofs of records that one attempt read, with offsets for order numbers.
+        """Return the proofs of the records that attempt `turn` read from one partition.
 
-        The proving records keep their order numbers.
+        Their `offset` has offsets again; `before` and `newer` still have order numbers.
         """
         first = ((2 * turn + 1) << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
         cut = found.between(first | span[0], first | span[1])

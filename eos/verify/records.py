@@ -1,9 +1,9 @@
 """How are records read from record batches: keys, values, headers, and each batch's digest?
 
-The digest is the one that a receipt chains (`kafka.records.digest`). It covers the content of
-records, so it does not change with compression or timestamps. A record's start is known only from
-the previous record. So only that is a loop, over two or three bytes a record. All else is numpy
-over the records of many record batches, and Arrow and C for bytes.
+A receipt's digest is computed from the digests of its record batches (`kafka.records.digest`). They
+cover keys, values and headers, so compression and timestamps don't change them. Each record's start
+follows from the previous record's length. Only this search runs in a Python loop. All else is numpy
+over the records of many record batches, or Arrow and C libraries.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from eos.kafka.records.digest import digest
 from eos.kafka.records.record_headers import Headers
 from eos.kafka.records.varint import Ints
 
-_PADDING = bytes(16)  # lets a varint at the end be read within bounds
+_PADDING = bytes(16)  # so that reading a varint at the end stays within the buffer
 _VARINT_BYTES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of several record batches; batch n has the rows `first[n]` to `first[n + 1]`."""
+    """Records of several record batches; batch n has the rows `first[n]` to `first[n + 1] - 1`."""
 
     keys: Blobs
     values: Blobs
@@ -59,7 +59,7 @@ def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None
     first = np.cumsum([0, *(counts[number] for number in complete)]).tolist()
     records = parse_records(b"".join(kept), rows, first)
     if records is None:
-        # Perhaps one of them is malformed: alone, each is valid or not.
+        # At least one record batch is malformed. Parse each alone to find the valid ones.
         if len(complete) > 1:
             for number in complete:
                 (found[number],) = digests([payloads[number]], [counts[number]])
@@ -70,9 +70,9 @@ def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None
 
 
 def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, Ints] | None:
-    """Return the records of several record batches, and each one's offset within its batch.
+    """Return the records of several record batches, and each record's offset within its batch.
 
-    Return None if some bytes are no records.
+    Return None if a record batch is malformed.
     """
     rows, base, first = array("q"), 0, [0]
     for payload, count in zip(payloads, counts, strict=True):
@@ -96,7 +96,7 @@ def parse_records(data: bytes, rows: array[int], first: Sequence[int]) -> Record
     """
     view = np.frombuffer(data + _PADDING, np.uint8)
     at = np.frombuffer(rows, np.int64)
-    ends = np.append(at[1:], len(data))  # too late by the length field of the next record
+    ends = np.append(at[1:], len(data))  # plus the next record's length field
     at = at + 1  # skip the attributes
     for _ in range(2):  # skip the deltas of timestamp and offset
         at = _past(view, at)
@@ -118,9 +118,9 @@ def parse_records(data: bytes, rows: array[int], first: Sequence[int]) -> Record
 
 
 def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> bool:
-    """Report the start of each record to `found`.
+    """Call `found` with the start of each record.
 
-    Return False if the number of records is wrong, or they do not end with the data.
+    Return False if `data` has more or fewer than `count` records, or a malformed length.
     """
     at, size = 0, len(data)
     try:
@@ -147,7 +147,7 @@ def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> b
 
 
 def _numbers(view: Ints, at: Ints) -> tuple[Ints, Ints]:
-    """Return zigzag varints, and the offset after each."""
+    """Return the zigzag varints at these offsets, and the offset after each varint."""
     byte = view[at]
     at = at + 1
     value = (byte & 0x7F).astype(np.int64)
@@ -181,7 +181,7 @@ def _end(start: Ints, length: Ints, ends: Ints) -> Ints:
 
 
 def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
-    """Return these spans of `data`, one after the other."""
+    """Return the bytes of `data` at these offsets with these lengths."""
     lengths = length.astype(np.int32)
     if not len(lengths) or lengths.max() <= 0:
         zeros = np.zeros(len(lengths) + 1, np.int32)
@@ -198,8 +198,8 @@ def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
 def _headers(data: bytes, view: Ints, count: Ints, at: Ints, ends: Ints) -> Headers | None:
     """Return the headers of all records; None if they are malformed.
 
-    One step reads the nth header of all records with that many. Headers must end within their
-    record, so a wrong count alone can't prolong the loop.
+    Step n reads the nth header of all records that have so many. Headers must end within their
+    record, so a wrong header count alone can't make the loop long.
     """
     parts: list[tuple[Ints, ...]] = []
     row = np.flatnonzero(count)

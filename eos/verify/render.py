@@ -20,9 +20,9 @@ _SHOWN = 10
 class RenderedResult:
     """A result to show.
 
-    `began` is the point at which the verification resumed; None if it began at the start. `passed`
-    has the kinds of findings that are allowed. `saved` is the path of the new point, if one was
-    written.
+    `begin` is the point at which the verification resumed; None if it began at the ledger's start.
+    `passed` has the kinds of findings that are allowed. `saved` is the path of the new point, or
+    empty if the point was not written.
     """
 
     pipeline: str
@@ -44,7 +44,7 @@ class RenderedResult:
 
     @property
     def smallest(self) -> Finding | None:
-        """Return the finding with the oldest transaction, disagreements first."""
+        """Return the oldest transaction's finding that is not allowed, disagreements first."""
         for kind in FindingKind:
             if kind not in self.passed and self.all.listed[kind]:
                 return self.all.listed[kind][0]

@@ -1,6 +1,6 @@
-"""What does a source partition hold at the offsets that were covered?
+"""What does a source partition have at the offsets that the pipeline's transactions covered?
 
-Each offset is counted: a record, a record of an aborted transaction, a marker, or nothing any more.
+Each offset counts as a record, a record of an aborted transaction, a control record, or removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eos.verify.target import LogBounds, Retention
 
 @dataclass(slots=True)
 class SourcePartition:
-    """Covered offsets `start` to `end` (exclusive) of a source partition. Fed in log order."""
+    """Counts of the covered offsets `start` to `end` (exclusive). Call `see` in log order."""
 
     at: TopicPartition
     start: int
@@ -30,7 +30,7 @@ class SourcePartition:
     position: int = -1
 
     def begin(self, bounds: LogBounds) -> int:
-        """Return the offset to read from; report offsets that are missing or never existed."""
+        """Return the offset to read from. Report covered offsets outside of the log."""
         self.position = self.start
         self.begins_at(bounds.start)
         if bounds.end < self.end:
@@ -46,7 +46,7 @@ class SourcePartition:
         return self.position
 
     def begins_at(self, offset: int) -> None:
-        """Skip offsets that retention deleted, also while the partition is read."""
+        """Skip the offsets below the log's start, which may move while the partition is read."""
         end = min(offset, self.end)
         if end > self.position:
             self.findings.add_unreachable("source_retention", self.at, self.position, end - 1)

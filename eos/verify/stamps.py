@@ -1,7 +1,8 @@
-"""Which producer id, epoch and sequence does each record have, read as dedup does?
+"""Which producer id, epoch and sequence does each record have?
 
-The records come from a log, without Spark. An id becomes a 64-bit hash, so a record takes 32 bytes.
-Among a million producers, two share a hash with a probability of 4 in a hundred million.
+Stamps are read by the same rules as in dedup, but from record batches and without Spark. A producer
+id becomes a 64-bit hash, so a record takes 32 bytes. Among a million producers, two have the same
+hash with a probability of 3 in a hundred million.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from eos.kafka.records.varint import Ints
 from eos.verify.records import Records
 
-NUMBERS_MAX = 2**62  # numbers from here on are no stamps
+NUMBERS_MAX = 2**62  # epochs and sequences must be below it
 _NUMBER = r"^\s*[+-]?[0-9]{1,40}\s*$"
 
 
@@ -42,9 +43,9 @@ class StampPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """The stamps that upstream producers put on source records, in partition order.
+    """The stamps that upstream producers put on source records, in the order of offsets.
 
-    Records without a stamp are left out. All are 64-bit arrays.
+    Records without a stamp are not in it.
     """
 
     producer: Ints  # a hash
@@ -66,7 +67,7 @@ def joined(parts: Sequence[Stamps]) -> Stamps:
 
 
 def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
-    """Return the stamps that dedup would accept."""
+    """Return the stamps of these records, without missing or malformed ones."""
     ids = _read(records, places.producer)
     epoch, sequence = (_numbers(_read(records, at)) for at in (places.epoch, places.sequence))
     is_there = np.asarray(pc.is_valid(ids)) & (epoch >= 0) & (sequence >= 0)
@@ -75,7 +76,7 @@ def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
 
 
 def hashes(producers: Any) -> Ints:
-    """Return the hash of each id; any number for null."""
+    """Return the hash of each producer id; an arbitrary number for null."""
     encoded = pc.dictionary_encode(producers)
     ids = (each.decode(errors="backslashreplace") for each in encoded.dictionary.to_pylist())
     known = [hash_of(each) for each in ids]
@@ -85,13 +86,13 @@ def hashes(producers: Any) -> Ints:
 
 
 def hash_of(producer: str) -> int:
-    """Return the hash of an id as the ledger has it."""
+    """Return the hash of a producer id, given as text like in the ledger."""
     digest = hashlib.blake2b(producer.encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def _read(records: Records, place: StampPlace) -> Any:
-    """Return the field of each record as bytes; null if it is missing."""
+    """Return the bytes at this place of each record; null if the place is missing."""
     if place.kind == "key":
         return _nulls(records.keys)
     if place.kind == "header":
@@ -102,7 +103,7 @@ def _read(records: Records, place: StampPlace) -> Any:
 
 
 def _nulls(blobs: Any) -> Any:
-    """Return the array with its nulls restored."""
+    """Return the values as an Arrow array, with nulls for negative lengths."""
     rows = np.arange(len(blobs.lengths), dtype=np.int64)
     at = pa.array(rows, mask=np.asarray(blobs.lengths) < 0)
     if blobs.array is None:
@@ -111,7 +112,7 @@ def _nulls(blobs: Any) -> Any:
 
 
 def header(records: Records, name: bytes) -> Any:
-    """Return each record's last header of this name, which Kafka's own clients use, too."""
+    """Return the value of each record's last header of this name, as `Headers.lastHeader` does."""
     count = len(records.keys.lengths)
     headers = records.headers
     if headers is None or headers.keys.array is None or headers.values.array is None:
@@ -152,7 +153,7 @@ def _numbers(texts: Any) -> Ints:
     rows = np.flatnonzero(np.asarray(is_number))
     if len(rows):
         encoded = pc.dictionary_encode(texts.filter(is_number))
-        numbers = (int(each) for each in encoded.dictionary.to_pylist())  # each distinct one once
+        numbers = (int(each) for each in encoded.dictionary.to_pylist())  # once per text
         table = np.array([n if 0 <= n < NUMBERS_MAX else -1 for n in numbers], np.int64)
         found[rows] = table[np.asarray(encoded.indices)]
     return found

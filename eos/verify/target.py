@@ -1,8 +1,8 @@
 """Does a target partition hold exactly the records that committed attempts acknowledged?
 
-Input: record batches in log order, and the receipts of one window of attempts at a time. A receipt
-has the first and last offset, the number and the digest of its records. A record batch has its
-producer identity and its sequences.
+The input is the record batches in log order, and the receipts of some attempts at a time. A receipt
+has the first and last offset, the count and the digest of its records. A record batch has its
+producer id, its epoch and its sequences.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos.ledger.receipt import Receipt
 from eos.verify.chain import Owners
 from eos.verify.findings import Findings
 
-_MISSING_MAX = 100  # holes of one attempt that are kept apart
+_MISSING_MAX = 100  # limit of the holes to list per attempt
 
 
 class LogBounds(NamedTuple):
@@ -32,7 +32,7 @@ class LogBounds(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """The kinds of deletion that a topic's settings allow."""
+    """Whether compaction, or retention by time or size, may delete records of a topic."""
 
     is_compacted: bool = False
     can_expire: bool = True
@@ -48,7 +48,7 @@ class Hole(NamedTuple):
 
 @dataclass(slots=True)
 class AttemptPart:
-    """The records of one attempt that were found so far."""
+    """The records of one attempt that were found so far in one target partition."""
 
     witness: Witness
     receipt: Receipt
@@ -59,13 +59,13 @@ class AttemptPart:
     offset_last: int = -1
     holes: list[Hole] = field(default_factory=list)
     hidden_at: int = -1
-    is_reported: bool = False  # reported already, so its digest adds nothing
+    is_reported: bool = False  # a finding was reported, so the digest is not compared
 
     def covers(self, offset: int) -> bool:
         return self.receipt.offset_first <= offset <= self.receipt.offset_last
 
     def take(self, batch: Batch, digest: int) -> str:
-        """Add a record batch; return the error of its position: "", "order" or "duplicate"."""
+        """Add a record batch. Return "" if its sequences are new, else "order" or "duplicate"."""
         sequence, room = batch.sequence, batch.last_offset - batch.offset + 1
         problem = ""
         if sequence > self.next_sequence:
@@ -90,7 +90,7 @@ class AttemptPart:
             self.holes.append(hole)
 
     def _late(self, first: int, last: int) -> str:
-        """Return "order" if the sequences fill a hole, else "duplicate"."""
+        """Return "order" if the sequences were missing so far, else "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
                 rest = (hole.first, first - 1), (last + 1, hole.last)
@@ -103,8 +103,8 @@ class AttemptPart:
 class Target:
     """Check of one target partition.
 
-    `position` is the next offset to read. `has_begun`: the pipeline's records were found before, so
-    foreign records are now between them, no longer before them.
+    `position` is the next offset to read. `has_begun` is true once the pipeline's records were
+    found. Foreign records after that are reported; earlier ones are only counted.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Target:
         self.records = 0
         self.foreign_before = 0
         self.has_begun = has_begun
-        self.newer: set[Identity] = set()  # committed after the verified part: not checked yet
+        self.newer: set[Identity] = set()  # attempts after the verified ones
         self._owners = owners
         self._findings = findings
         self._markers = Markers()
@@ -138,14 +138,14 @@ class Target:
             self._parts[attempt.identity] = AttemptPart(attempt, receipt)
 
     def wants(self, header: BatchHeader) -> bool:
-        """Return whether the batch's records must be decoded."""
+        """Return whether the record batch is one of an expected attempt, so it must be decoded."""
         batch = header.batch
         return header.is_visible and batch.is_sound and batch.identity in self._parts
 
     def see(self, header: BatchHeader | Old, digest: int | None) -> None:
-        """Check a record batch, in log order.
+        """Check the next record batch of the log.
 
-        `digest` is given for wanted batches; None if the batch can't be decoded.
+        `digest` is None unless `wants` returned true and the records could be decoded.
         """
         if isinstance(header, Old):
             self._foreign(header.last_offset, 1, "without a producer id")
@@ -167,7 +167,7 @@ class Target:
             self._of_others(batch)
 
     def settle(self, bounds: LogBounds, keeping: Retention) -> None:
-        """Report all that is missing or wrong in the expected attempts, which end here."""
+        """Report what is missing or wrong in the expected attempts; their records were all read."""
         for part in self._parts.values():
             self.receipts += 1
             self.records += part.receipt.records
@@ -176,9 +176,9 @@ class Target:
         self._parts.clear()
 
     def finish(self) -> None:
-        """Report foreign records; those before the pipeline's first record are only counted.
+        """Count the foreign records before the pipeline's first record.
 
-        If the pipeline never wrote here, all foreign records are reported.
+        If the pipeline never wrote to this partition, report them all instead.
         """
         if self.has_begun:
             self.foreign_before = len(self._before)
@@ -221,7 +221,7 @@ class Target:
         self._findings.add(Finding(case, place + message, self.at, batch.offset, after))
 
     def _after(self, offset: int) -> Witness | None:
-        """Return the attempt with the next records."""
+        """Return the first expected attempt that has records at or after this offset."""
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
         return later[0].witness if later else None
 
@@ -240,7 +240,8 @@ class Target:
     def _damaged(self, batch: Batch, part: AttemptPart | None) -> None:
         """Report a damaged record batch.
 
-        Its header may be the damaged part. Then the offset determines the attempt it belonged to.
+        If its header is damaged, its identity can't be trusted. So the offset determines which
+        attempt wrote it.
         """
         for each in self._parts.values():
             if each is part or each.covers(batch.offset):

@@ -22,7 +22,7 @@ from eos.verify.target import Target
 
 class Progress(Protocol):
     def expects(self, offsets: int) -> None:
-        """Announce further offsets to pass."""
+        """Add this number of offsets to those that will be read."""
 
     def moved(self, offsets: int) -> None: ...
 
@@ -31,7 +31,7 @@ class Progress(Protocol):
 class Subject:
     """The pipeline to verify.
 
-    `table` is None if there is no audit table. `table_reason` then has the reason, unless the
+    `table` is None if there is no audit table. `table_reason` is the reason, or empty if the
     profile disables the table.
     """
 
@@ -41,10 +41,10 @@ class Subject:
     table: TransactionsTable | None
     table_reason: str = ""
     tables: Sinks = field(default_factory=lambda: Sinks((), {}))
-    places: StampPlaces | None = None  # of producers' stamps, if dedup uses them
-    is_spread: bool = False  # a proof may be in another partition
-    dead_letters: str = ""  # the topic in the pipeline file now
-    # Called with each dropped record that has a proof.
+    places: StampPlaces | None = None  # where dedup finds the producers' stamps; None without dedup
+    is_spread: bool = False  # dedup has `scope: producer`, so a proof may be in another partition
+    dead_letters: str = ""  # the dead-letter topic in the pipeline file; empty without one
+    # Called for each proven drop, with the transaction whose ledger record claims it.
     names_dropped: Callable[[ProvenDrop, Witness], None] | None = None
 
 
@@ -52,8 +52,8 @@ class Subject:
 class VerificationResult:
     """The result of a verification.
 
-    `first` and `last` are ledger offsets. `same` lists the comparisons without differences. `point`
-    is where the next verification can resume, if the findings allow it.
+    `first` and `last` are the first and last verified ledger offset. `same` names the comparisons
+    without differences. The next verification can resume at `point`, if the findings allow it.
     """
 
     findings: Findings

@@ -1,10 +1,18 @@
 """Did the pipeline keep its guarantee, as seen from outside?
 
-The order: ledger and audit table, window by window, each with its attempts' records; then the
-records after them; then the source; then group, checkpoint and coordinator. Memory holds one window
-of attempts with receipts, two fetches, and a few numbers for each partition. A verification changes
-nothing and may run beside the pipeline: attempts that commit meanwhile are left to the next
-verification.
+A verification has these steps:
+
+1. Read the ledger in pages. Compare each page with the audit table, and the target records of its
+   attempts with their receipts.
+2. Read group offsets, checkpoint, coordinator and open transactions. Then read the ledger's newer
+   records.
+3. Read the target records after those of the last verified attempt.
+4. Read the source, and prove dropped records.
+5. Compare the values of step 2 with the ledger.
+
+Memory holds one page of attempts with receipts, two fetch responses, and a few numbers for each
+partition. A verification writes nothing to Kafka and may run while the pipeline runs. The next
+verification checks the attempts that commit meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +42,8 @@ from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
 from eos.verify.verification import Progress, Subject, VerificationResult
 
-_SETTLE_MS = 20_000  # a run updates its table every second; markers are faster
+# Long enough for a run to update its audit table (1 s), and for a broker to write a marker.
+_SETTLE_MS = 20_000
 
 
 class Verification:
@@ -70,7 +79,7 @@ class Verification:
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
         self._same_topics: dict[str, bool] = {}
-        self._stuck: set[TopicPartition] = set()  # waited for once
+        self._stuck: set[TopicPartition] = set()  # an open transaction outlasted the wait
         self._is_table_same = True
         self._level: LedgerLevel | None = None
         self._point = point
@@ -92,7 +101,7 @@ class Verification:
             self._window(page.committed)
             if page.records:
                 self._level = _level(page.records[-1])
-            # A run may trim the ledger meanwhile. The table has the trimmed records.
+            # A running pipeline may trim the ledger now. The audit table has the trimmed records.
             position = self._older(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
             return self._without_ledger()
@@ -102,8 +111,8 @@ class Verification:
     def _without_ledger(self) -> VerificationResult:
         """Return the result for an empty ledger.
 
-        Raise UsageError if there was never anything to verify. Report a loss if the table or the
-        last point had records.
+        Raise UsageError if the ledger never had records. Report a loss if the audit table or the
+        last verification had some.
         """
         at, was_known = self._ledger.at, self._chain.current is not None
         message = f"the ledger {at.topic!r} has no records"
@@ -126,7 +135,7 @@ class Verification:
     # --- where it begins ----------------------------------------------------------------------
 
     def _resume(self, point: Point, ledger_start: int) -> None:
-        """Resume after the last point; report if its ledger record is missing or differs."""
+        """Resume where the last verification ended. Report if the ledger record there is gone."""
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
@@ -144,7 +153,7 @@ class Verification:
             self._targets[tp] = self._target(tp, offset)
             self._progress.expects(max(0, bounds[tp].stable - offset))
         if ledger_start > point.ledger_offset:
-            return  # trimmed since, so newer records exist
+            return  # the record was trimmed since, so newer records exist
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
         if found:
@@ -162,7 +171,7 @@ class Verification:
     def _older(self, position: int, log_start: int) -> int:
         """Verify trimmed records from the audit table, and return the ledger offset to resume from.
 
-        Records that the table lacks as well are reported as out of reach.
+        Records that the table lacks, too, are reported as out of reach.
         """
         if log_start <= position:
             return position
@@ -179,7 +188,7 @@ class Verification:
         return log_start
 
     def _know_topics(self, topics: Collection[str]) -> None:
-        """Add all partitions of these topics: foreign records count in unused partitions, too."""
+        """Add all partitions of these topics, since unused ones may have foreign records."""
         new = [topic for topic in topics if topic not in self._topics]
         counts = self._reader.partitions(new)
         tps = [TopicPartition(topic, p) for topic in new for p in range(counts[topic])]
@@ -207,7 +216,7 @@ class Verification:
         self._know_topics({tp.topic for tp in expected})
         bounds = self._reader.bounds(list(expected))
         for tp, receipts in sorted(expected.items()):
-            # A missing partition has no target so far.
+            # `_know_topics` adds only partitions that exist.
             target = self._targets.setdefault(tp, self._target(tp, 0))
             self._verify(target, receipts, bounds[tp])
 
@@ -242,7 +251,7 @@ class Verification:
     # --- the table ----------------------------------------------------------------------------
 
     def _compare(self, records: Sequence[LedgerRecord], until: int, page: Page) -> None:
-        """Compare records with the table, up to the offset it has: it may lag for a moment."""
+        """Compare ledger records with the table's rows up to `until`, as the table may lag."""
         known = [record for record in records if record.offset <= until]
         if self._rows is not None and until >= page.start:
             forged = frozenset(finding.offset for finding in page.findings)
@@ -251,7 +260,7 @@ class Verification:
             self._note(found)
 
     def _catch_up(self, start: int, end: int) -> None:
-        """Compare the records that the table lacked when the verification began."""
+        """Wait for the rows that the table lacked when the verification began, and compare them."""
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
@@ -322,7 +331,7 @@ class Verification:
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:
-        """Check the records after the verified part: none, or those of newer attempts."""
+        """Check that all records after the verified ones are of newer attempts."""
         if bounds.end < target.position:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
@@ -347,7 +356,10 @@ class Verification:
         return found
 
     def _stamped(self, tp: TopicPartition, end: int) -> Log:
-        """Return the partition's remaining stamps: a proof may precede the last point."""
+        """Return all stamps below `end` that the log still has.
+
+        They include those before the last verification, since a proof may be there.
+        """
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
         assert places is not None, "only a pipeline with stamps needs them"
         end = min(end, bounds.stable)
@@ -359,7 +371,7 @@ class Verification:
         return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
 
     def _is_same(self, topic: str, low: LedgerLevel) -> bool:
-        """Return whether the topic still has the ledger's id; a recreated one has other offsets."""
+        """Return whether the topic still has the topic id in the ledger. If not, report it."""
         if topic in self._same_topics:
             return self._same_topics[topic]
         found = self._reader.client.topics([topic], short_deadline())

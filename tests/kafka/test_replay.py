@@ -226,7 +226,7 @@ def test_what_lies_before_such_a_dead_letter_is_not_lost_with_it(project, capsys
     with raises("dead_letter_origin_missing", UsageError) as caught:
         run(project, capsys, "--rule", "odd")
     assert "at offset 17 is from x-1" in caught.value.message
-    assert "`--limit 2` replays those before it; --since" in caught.value.hint
+    assert "`--limit 2` replays the dead letters before it; --since" in caught.value.hint
     run(project, capsys, "--rule", "odd", "--limit", "2")
     assert back(project) == in_order([1, 3])
     with pytest.raises(UsageError) as caught:

@@ -1,4 +1,7 @@
-"""Which record batches does a log contain, are they intact, and do committed readers see them?"""
+"""Which record batches does a log contain, are they intact, and are they visible?
+
+A record batch is visible if a read_committed consumer gets it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Batch(NamedTuple):
 
 
 class Old(NamedTuple):
-    """A message in a format older than record batches, without producer ids and markers."""
+    """A message in a format that is older than record batches, without producer id or marker."""
 
     last_offset: int
 
@@ -142,7 +145,8 @@ class Visibility:
 class Markers:
     """Comparison of the visibility of transactions with their markers in the log.
 
-    A broker that lost its list of aborted transactions shows records whose marker is an abort."""
+    If a broker lost its list of aborted transactions, consumers get records of a transaction whose
+    marker is an abort."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, bool, Identity]] = {}

@@ -50,7 +50,7 @@ class Blobs:
 
     array: Any  # pa.BinaryArray without nulls
     lengths: Ints  # int32, -1 for a null
-    offsets: Ints  # int32: starts in `data`, and the end at last
+    offsets: Ints  # int32: the start of each value in `data`, and the end of the last
     data: Ints  # uint8
 
     @property
@@ -60,7 +60,7 @@ class Blobs:
 
 
 def blobs(array: Any, name: str) -> Blobs:
-    """Convert any of Arrow's byte columns. Raise RecordRefusedError for another type.
+    """Convert any of Arrow's binary or string columns. Raise RecordRefusedError for other types.
 
     `name` is the column's name in the error."""
     binary = _as_binary(array, name)
@@ -73,7 +73,7 @@ def blobs(array: Any, name: str) -> Blobs:
             offsets, data = bytes_of(binary)
             lengths = np.diff(offsets)
         lengths = np.where(null, np.int32(-1), lengths)
-        # Use the same buffers without the validity bitmap, because joining would propagate nulls.
+        # Use the same buffers without the validity bitmap: with it, a join with a null is null.
         buffers = [None, *binary.buffers()[1:]]
         binary = pa.BinaryArray.from_buffers(
             pa.binary(), len(binary), buffers, null_count=0, offset=binary.offset

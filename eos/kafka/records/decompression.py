@@ -1,7 +1,7 @@
 """How are record batches decompressed with bounded memory?
 
 A record batch of 64 kB can claim gigabytes, in its header (lz4, snappy) or by its content (zstd,
-gzip). All codecs stop at `BYTES_MAX`. Memory exceeds that by the output of one step at most.
+gzip). Decompression stops at `BYTES_MAX`. Memory exceeds this by the output of one step at most.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from eos.kafka.compression_type import Codec
 
 BYTES_MAX = 256 * 1024 * 1024
 _LZ4_STEP_BYTES = 1 << 20  # bytes of output per step
-# Input bytes per step. Four bytes of zstd expand to 128 KiB at most, so a step yields 32 MiB at
-# most.
+# Input bytes per step. Four bytes of zstd expand to 128 KiB at most, so the output of a step has at
+# most 32 MiB.
 _ZSTD_STEP_BYTES = 1 << 10
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
@@ -41,7 +41,7 @@ def unpack(codec: int, payload: Any) -> bytes:
         LookupError,
         EOFError,
         OSError,
-        MemoryError,  # a size that the header claims
+        MemoryError,  # the header claims a size that does not fit
         zlib.error,
         struct.error,
     ) as error:

@@ -1,8 +1,8 @@
 """How is Kafka's murmur2 hash computed for a whole column of keys?
 
-All keys advance together, four bytes per round, and completed keys drop out. When only a few long
-keys are left, each is completed separately in Python. A numpy round over few keys costs as much as
-one over many, so one long key would otherwise cost a round per four bytes.
+Each round of numpy calls hashes four bytes of all keys that are not complete. When only a few long
+keys are left, Python completes each of them on its own. A round for few keys takes as long as a
+round for many, so a single long key would take one round per four bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FEW = 64  # a round of numpy calls takes about as long as 64 steps in Python
 def murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
     """Return the hash of each key `data[start : start + length]`.
 
-    Each is a uint32 with the bits of Java's Utils.murmur2."""
+    Each hash is a uint32 with the bits of Java's Utils.murmur2."""
     words = lengths >> 2
     order = _longest_first(words)
     if order is not None:

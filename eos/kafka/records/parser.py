@@ -1,8 +1,8 @@
 """How are the records of one record batch parsed?
 
-Every length and count is checked against the remaining bytes, so a damaged batch costs no more
-than its size. `eos.verify.records` parses millions of records with numpy. This parser is for the
-few records of a ledger, and includes their timestamps.
+Every length and count is checked against the remaining bytes, so a damaged batch can't use more
+memory than its size. This parser is for the few records of a ledger, and includes their timestamps.
+`eos.verify.records` parses millions of records with numpy.
 """
 
 from __future__ import annotations

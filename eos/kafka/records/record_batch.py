@@ -2,8 +2,8 @@
 
 No Python code runs per record. Lengths and varints are numpy operations over all rows. Arrow joins
 the bytes. Compression and CRC-32C are C libraries. `layout` and `encode_spans` process many record
-batches at once, so two hundred small ones cost little more than one large one. `stamp` completes
-the header when a batch is written.
+batches at once, so two hundred small ones take little longer than one large one. `stamp` completes
+the header of a batch before it is sent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BatchSpan(NamedTuple):
 
 
 def encode(columns: Columns, codec: Codec, base_timestamp_ms: int = 0) -> EncodedBatch:
-    """Encode all rows as one record batch.
+    """Encode all rows as one record batch. Only the ledger record uses this function directly.
 
     Without a timestamp column, each record gets `base_timestamp_ms`.
     """
@@ -89,7 +89,7 @@ def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
     """Return the record batch with this identity and sequence, transactional, with a valid CRC.
 
     `blob` is any object with the buffer protocol. Its records are read once for the CRC and copied
-    once into the result, whatever their number.
+    once into the result. No step runs per record.
     """
     view = np.frombuffer(blob, np.uint8)  # the CRC library accepts arrays but no memoryview
     tail = bytearray(view[_TAIL_AT:HEADER_BYTES])
@@ -105,7 +105,7 @@ def record_count(blob: Any) -> int:
 
 
 def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Return the bytes of all records, concatenated: offsets and data."""
+    """Return the start offset of each record, and the concatenated bytes of all records."""
     first = np.repeat(starts, counts)
     deltas = varint.zigzag(np.arange(len(first), dtype=np.int64) - first)
     delta_sizes = varint.sizes(deltas)

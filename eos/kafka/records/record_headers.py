@@ -39,7 +39,7 @@ class Headers:
 def headers(lists: Any) -> Headers | None:
     """Return the headers of all records; None if no record has one.
 
-    Without headers, a record just ends with a header count of 0."""
+    A record without headers ends with a header count of 0."""
     if lists is None or pa.types.is_null(lists.type):
         return None
     is_flat = _is_flat(lists.type)
@@ -86,8 +86,8 @@ def _fields(structs: Any) -> tuple[Any, Any]:
 
 def _halves(flat: Any, counts: Ints, first: Ints) -> tuple[Any, Any]:
     """Return all keys and all values, if each record has its keys first and then its values."""
-    # Earlier records contribute equally many keys and values before a record's keys. Its values
-    # come after its own keys as well.
+    # Before a record's keys there are as many values as keys of earlier records. Before its values
+    # there are its own keys, too.
     keys = np.arange(first[-1]) + np.repeat(first[:-1], counts)
     values = keys + np.repeat(counts, counts)
     return flat.take(array_of(keys, pa.int64())), flat.take(array_of(values, pa.int64()))

@@ -1,4 +1,7 @@
-"""How many bytes does each record need, before its record batch is known?"""
+"""How many bytes does each record need in a record batch?
+
+The sizes are computed before the records are divided into record batches.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Layout:
     headers: Headers | None
     timestamps: Ints | None  # int64 ms; None: all have the base timestamp
     base_timestamp_ms: int
-    key_length: Ints  # zigzag, as are value_length and header_count
+    key_length: Ints  # zigzag numbers, like value_length and header_count
     key_length_sizes: Ints
     value_length: Ints
     value_length_sizes: Ints

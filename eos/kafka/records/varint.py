@@ -33,8 +33,8 @@ def sizes(unsigned: Ints) -> Ints:
 class RowBuilder:
     """Builder of one byte string per row from varints and fixed bytes, for all rows at once.
 
-    Each field gets as many byte columns as its longest value needs, in a matrix of rows by columns.
-    Unused bytes of shorter values are masked out at the end. So each byte column takes a few numpy
+    The bytes form a matrix with one line per row. A field gets as many columns as its longest value
+    needs, and unused bytes of shorter values are removed at the end. So a column takes a few numpy
     operations, whatever the number of rows.
     """
 
