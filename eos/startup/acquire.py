@@ -86,8 +86,7 @@ def acquire(
     - `examine` raises for the last record. It checks this machine's files. So an instance whose
       files don't fit the ledger does not fence an instance that can run.
 
-    `eos recover` sets `skips_foreign`, because it handles ledger records that the pipeline did not
-    write.
+    `eos recover` sets `skips_foreign`: it handles records that the pipeline did not write.
     """
     planned = identified(planned)
     names = planned.names
