@@ -159,15 +159,20 @@ Read = Annotated[
 ]
 
 
+Reader = Literal["auto", "arrow", "spark"]
+
+
 class Source(Strict):
     """The source: its topics, the formats of key and value, and the handling of malformed records.
 
     A record is malformed if it is not valid JSON, Avro, Protobuf or UTF-8, or does not match its
     schema. `on_error: fail` ends the run, `dead_letter` writes the record to the dead letter topic,
-    `drop` drops and counts it.
+    `drop` drops and counts it. `reader` is the code that reads the records: this project's Arrow
+    reader, or Spark's Kafka source. `auto` uses Arrow wherever it can.
     """
 
     kafka: KafkaSource
+    reader: Reader = "auto"
     key: Read = "binary"
     value: Read = "binary"
     on_error: Answer = "fail"

@@ -7,7 +7,7 @@ for each target partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +26,18 @@ from eos.kafka.records.sizes import layout
 from eos.kafka.records.varint import Ints
 from eos.kafka.target_partitions import Targets
 
-__all__ = ["MANIFEST_TARGET", "SCHEMA", "SPARK_SCHEMA", "EncodeStage", "SinkSpec", "read_manifest"]
+__all__ = [
+    "MANIFEST_TARGET",
+    "NOT_COUNTED",
+    "SCHEMA",
+    "SPARK_SCHEMA",
+    "EncodeStage",
+    "SinkSpec",
+    "read_manifest",
+]
 
 MANIFEST_TARGET = -1
+NOT_COUNTED = -1  # the number of source records in a manifest, if Spark counts them
 
 # The rows that the stage yields: one for each record batch. The last one is the manifest.
 SCHEMA = pa.schema(
@@ -46,6 +55,32 @@ SCHEMA = pa.schema(
 SPARK_SCHEMA = (
     "writer int, target int, source int, position bigint, records int, digest bigint, blob binary"
 )
+
+
+class CountedRows:
+    """Rows to encode, with the number of source records that were read for them."""
+
+    def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
+        self.records_read = 0
+        self._rows = self._counted(rows)
+
+    def through(
+        self, step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    ) -> CountedRows:
+        """Apply a step to the rows. Its results are not counted."""
+        self._rows = step(self._rows)
+        return self
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._rows
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._rows)
+
+    def _counted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            self.records_read += batch.num_rows
+            yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +120,8 @@ class EncodeStage:
                 rows = chosen(sink, chunk)
                 if rows.num_rows:
                     yield task.encode(index, rows)
-        yield task.manifest()
+        read = batches.records_read if isinstance(batches, CountedRows) else NOT_COUNTED
+        yield task.manifest(read)
 
 
 @dataclass(slots=True)
@@ -139,10 +175,13 @@ class _Task:
         writers = [target % self.stage.n_writers for target in targets]
         return self._batch(writers, targets, encoded)
 
-    def manifest(self) -> pa.RecordBatch:
-        """Return the manifest row: how many records this task encoded for each target partition."""
+    def manifest(self, records_read: int) -> pa.RecordBatch:
+        """Return the manifest row: how many records this task encoded for each target partition.
+
+        In place of a record batch's count it has the number of source records that were read.
+        """
         pairs = np.array(sorted(self.records.items()), "<i4")
-        row = EncodedBatch(pairs.tobytes(), 0, 0)
+        row = EncodedBatch(pairs.tobytes(), records_read, 0)
         return self._batch([self.stage.n_writers], [MANIFEST_TARGET], [row])
 
     def _batch(

@@ -34,6 +34,7 @@ _ARROW = pa.schema(
         ("digest", pa.int64()),
     ]
 )
+_SOURCE = -1  # the target of a row that counts source records
 _RETRIED = "no action is needed: the micro-batch is retried. If it repeats, report it as a bug"
 
 
@@ -61,9 +62,15 @@ class Receipt:
         return {**asdict(self), "sequence_first": 0, "sequence_last": self.sequence_last}
 
 
-def rows(receipts: Mapping[int, Receipt], planned: Mapping[int, int]) -> pa.RecordBatch:
-    """Return the result of one writer task: its receipts, and the manifest if this task summed
-    it."""
+def rows(
+    receipts: Mapping[int, Receipt], planned: Mapping[int, int], records_read: int | None = None
+) -> pa.RecordBatch:
+    """Return the result of one writer task: its receipts, and the manifest if this task summed it.
+
+    `records_read` is the number of source records in these manifests, if tasks count them.
+    """
+    if records_read is not None:
+        planned = {**planned, _SOURCE: records_read}
     lines: list[tuple[Any, ...]] = [
         (False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest)
         for target, r in receipts.items()
@@ -83,6 +90,8 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
     receipts: dict[int, Receipt] = {}
     planned: dict[int, int] = {}
     for is_plan, target, records, offset_first, offset_last, size, digest in collected:
+        if target == _SOURCE:
+            continue
         topic, partition = targets.partitions[target]
         if is_plan:
             planned[target] = planned.get(target, 0) + records
@@ -108,3 +117,9 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             hint=_RETRIED,
         )
     return tuple(receipts[target] for target in sorted(receipts))
+
+
+def records_read(collected: Iterable[Sequence[Any]]) -> int | None:
+    """Return how many source records the tasks read, or None if they do not count them."""
+    found = [row[2] for row in collected if row[1] == _SOURCE]
+    return sum(found) if found else None

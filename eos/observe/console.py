@@ -47,7 +47,8 @@ def line(event: events.Event) -> str | None:
     match event:
         case events.PipelineStarted():
             place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
-            return f"pipeline {event.pipeline} started{place}"
+            reader = f", {event.reader} reads the source" if event.reader else ""
+            return f"pipeline {event.pipeline} started{place}{reader}"
         case events.MicroBatchCommitted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return (

@@ -15,6 +15,7 @@ class Event:
 class PipelineStarted(Event):
     pipeline: str
     checkpoint: str = ""
+    reader: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
     from eos.config.rejected_records import Rules
     from eos.config.security import Security
-    from eos.config.source import KafkaSource, Read, Source
+    from eos.config.source import KafkaSource, Read, Reader, Source
     from eos.dedup.stamp_columns import StampRules
     from eos.transform.functions import Transform
 
@@ -78,6 +78,7 @@ class Plan:
     tables: tuple[Table, ...] = ()
     lookups: tuple[LookupTable, ...] = ()
     is_once: bool = False  # the run reads all existing records in one micro-batch and ends
+    reader: Reader = "auto"  # as declared; `plan/reader.py` chooses
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -169,6 +170,7 @@ def plan(
         },
         trigger_every_ms=pipeline.trigger.every_ms,
         is_once=pipeline.trigger.once is True,
+        reader=pipeline.source.reader,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment or "",
         decode=replace(

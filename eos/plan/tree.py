@@ -18,6 +18,7 @@ from eos.formats.expressions import Format
 from eos.plan.delta_sink import Table
 from eos.plan.lookup import LookupTable
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
+from eos.plan.reader import foreseen
 from eos.plural import plural
 from eos.read.dedup_by import NO_NULL, Distinct
 from eos.transform.functions import Function
@@ -89,7 +90,7 @@ def _distinct(by: Distinct) -> Stage:
 def _source(planned: Plan) -> Stage:
     source = planned.source
     topics = ", ".join(planned.source_topics) or f"all topics that match {source.pattern}"
-    facts = [f"begins at {_start(source.start)} if the ledger is empty"]
+    facts = [f"begins at {_start(source.start)} if the ledger is empty", foreseen(planned)]
     if not planned.is_once:
         facts.append(f"at most {source.max_records:,} records a micro-batch")
     for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):

@@ -23,7 +23,6 @@ from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
 from eos.spark.lookup_tables import pinned, versions
 from eos.spark.steps import encodable, transformed
-from eos.startup.source_state import above
 from eos.startup.stateful_pipeline import advance
 from eos.transaction.attempt_work import AttemptFacts, AttemptWork
 
@@ -60,10 +59,16 @@ class MicroBatchWork(AttemptWork):
 
     def _written(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
         plan, spark = self._plan, self._stages.spark
-        read = above(self._frame, floors)
+        targets = self._stages.targets.targets(plan.row_topics)
+        partitions = len(targets.partitions)
+        in_python = self._stages.reader.python_rows(self._frame, self._ranges, floors, partitions)
+        if in_python is not None:
+            written = jobs.write_in_python(in_python, targets)
+            self._records_read = written.records_read
+            return written.receipts
+        read = self._source_rows(floors)
         before = scanned(spark, plan)
         rows, out = self._encodable(read, jobs, position)
-        targets = self._stages.targets.targets(plan.row_topics)
         dedup = self._dedup
         job = jobs.write(out, plan.sinks, targets, dedup)
         receipts = jobs.receipts(job, targets)
@@ -79,6 +84,10 @@ class MicroBatchWork(AttemptWork):
             self._records_read = dedup.records_read
             rows = dedup.accepted_and_dead(read) if dead else rows
         return (*receipts, *self._dead_letters(rows, jobs))
+
+    def _source_rows(self, floors: Ends) -> DataFrame:
+        is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
+        return self._stages.reader.frame(self._frame, self._ranges, floors, in_one_task=is_small)
 
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
@@ -153,9 +162,10 @@ class MicroBatchWork(AttemptWork):
         if tables is None:
             return position
         tables.is_behind = True
-        is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
-        frame = self._frame.coalesce(1) if is_small else self._frame
-        rows = transformed(self._plan, above(frame, self._floors))
+        rows = self._source_rows(self._floors)
+        if self._ranges.records_max <= ONE_TASK_RECORDS_MAX:
+            rows = rows.coalesce(1)
+        rows = transformed(self._plan, rows)
         return replace(position, tables=tables.follow(rows, offset, position.tables))
 
     def _error_of(self, error: Exception, position: Position) -> EosError:
@@ -179,8 +189,10 @@ class MicroBatchWork(AttemptWork):
     def _reconsidered(self, error: EosError) -> EosError:
         """Return the error to raise for a failed attempt.
 
-        A final error becomes one to retry in two cases: the size limit of a target topic changed,
-        or dedup had not validated all records yet.
+        A final error becomes one to retry in three cases: the Arrow reader can't read the records,
+        the size limit of a target topic changed, or dedup had not validated all records yet.
         """
+        if self._stages.reader.falls_back(error):
+            return AttemptFailedError(error.code, error.message, hint=error.hint)
         error = self._stages.targets.explained(error)
         return error if self._dedup is None else self._dedup.retriable(error)

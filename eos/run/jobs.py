@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eos.checkpoint.offset_log import Ranges
 from eos.deadline import Deadline
@@ -17,11 +18,20 @@ from eos.ledger.receipt import Receipt
 from eos.run.stages import Stages
 from eos.run.transaction_watch import collected
 from eos.spark.dedup_attempt import DedupAttempt
+from eos.spark.exchange import Exchange
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
+from eos.spark.python_rows import PythonRows
 from eos.spark.session import ARROW_BYTES_MAX
 from eos.spark.steps import mapped
-from eos.spark.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
+from eos.spark.tasks import (
+    EncodeAndWriteTask,
+    EncodeTask,
+    ExchangeTask,
+    WriteStage,
+    WriteTask,
+    nothing,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +42,13 @@ ONE_TASK_RECORDS_MAX = 50_000
 # A writer's share of the transaction timeout. The rest is for the ledger record, the group offsets
 # and EndTxn.
 _WRITER_SHARE = 0.8
+
+
+class Written(NamedTuple):
+    """The result of a job that reads and writes."""
+
+    receipts: Sequence[Receipt]
+    records_read: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +87,36 @@ class Jobs:
         exactly once."""
         return receipt.check(self.collect(job), targets)
 
+    def write_in_python(self, rows: PythonRows, targets: Targets) -> Written:
+        """Read, process, encode and write the records in Python tasks.
+
+        Raise if a planned record was not acknowledged exactly once.
+        """
+        plan = self.stages.plan
+        with ExitStack() as stack:
+            if not self.is_in_one_task and rows.reader.task_count <= self.stages.reader.slots:
+                job = self._exchanging(rows, targets, stack)
+            else:
+                job = self.write(rows, plan.sinks, targets)
+            collected = self.collect(job)
+        return Written(receipt.check(collected, targets), receipt.records_read(collected))
+
+    def _exchanging(self, rows: PythonRows, targets: Targets, stack: ExitStack) -> DataFrame:
+        """Return the job whose tasks exchange record batches through files."""
+        plan = self.stages.plan
+        tasks = rows.reader.task_count
+        writers = min(tasks, len(targets.partitions))
+        # The JVM has created this private folder for the run's blocks, and removes it at its end.
+        folder = self.stages.spark.sparkContext._temp_dir  # noqa: SLF001 - PySpark has no public way
+        name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
+        exchange = stack.enter_context(Exchange(f"{folder}/{name}", tasks, writers).opened())
+        encode = self._encode_stage(plan.sinks, targets, writers)
+        task = ExchangeTask(encode, self._write_stage(targets), exchange)
+        return rows.mapped(task, receipt.SCHEMA, barrier=True)
+
     def write(
         self,
-        out: DataFrame | FusedStep | FusedDedup,
+        out: DataFrame | FusedStep | FusedDedup | PythonRows,
         sinks: tuple[SinkSpec, ...],
         targets: Targets,
         dedup: DedupAttempt | None = None,
@@ -87,7 +131,7 @@ class Jobs:
             both = EncodeAndWriteTask(encode, write, _after_write(dedup, 1))
             # A stateful plan has one task for each partition of its state. `coalesce` would reduce
             # those tasks, too, so the rows are shuffled into one.
-            if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup):
+            if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup | PythonRows):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another

@@ -33,10 +33,12 @@ from eos.kafka.client import KafkaClient
 from eos.launch import startup_signals
 from eos.ledger.record import Ends, LedgerRecord
 from eos.local.processes import await_address
+from eos.native import library as native_library
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.live import ProgressLine, shown
 from eos.plan.plan import Plan, plan
+from eos.plan.reader import choose_reader
 from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
@@ -45,6 +47,7 @@ from eos.run.plan_check import check
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
 from eos.run.shutdown import Stopping
+from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.target_guard import TargetGuard
 from eos.run.task_errors import data_loss
@@ -179,15 +182,18 @@ class _Run:
         if tables is not None:
             tables.check(transformed(planned, self._stream(planned, {})))
         source = LiveSource(planned, self.client)
+        choice = choose_reader(planned, native_library.status().problem)
+        reader = SourceReader(planned, choice, self.client.settings, self.spark, self.bus)
         batches, last = self._owned(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, batches, last, dedup, tables, deadline)
+            self._owning(planned, source, reader, batches, last, dedup, tables, deadline)
 
     def _owning(
         self,
         planned: Plan,
         source: LiveSource,
+        reader: SourceReader,
         batches: MicroBatches,
         last: LedgerRecord | None,
         dedup: DedupRun | None,
@@ -219,6 +225,7 @@ class _Run:
             self.client,
             self.spark,
             source,
+            reader,
             targets,
             self.crash,
             dedup=dedup,
@@ -314,7 +321,9 @@ class _Run:
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
-                self.bus.emit(events.PipelineStarted(pipeline=name, checkpoint=location))
+                self.bus.emit(
+                    events.PipelineStarted(name, location, reader=query.stages.reader.name)
+                )
                 self.stopping.attach(running, batches)
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)

@@ -9,6 +9,7 @@ from eos.delta.sinks import DeltaSinks
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
+from eos.run.source_reader import SourceReader
 from eos.run.target_guard import TargetGuard
 from eos.spark.dedup_run import DedupRun
 from eos.startup.source_state import LiveSource
@@ -28,6 +29,7 @@ class Stages:
     client: KafkaClient
     spark: SparkSession
     source: LiveSource
+    reader: SourceReader
     targets: TargetGuard
     crash: CrashPlan
     dedup: DedupRun | None = None

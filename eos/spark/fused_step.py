@@ -6,7 +6,8 @@ columns unchanged, that detour has no purpose. Then the encode task calls the st
 directly. In all other cases `fused` returns None, and Spark runs both passes. That includes columns
 that the sinks can't write: the checks of the two-pass way report them.
 
-Every Python worker imports `StepMapper`, so nothing here loads pyspark.sql or the configuration.
+Every Python worker imports `StepMapper` and `SinkRows`, so nothing here loads pyspark.sql or the
+configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eos.arrow import scalar_of
 from eos.encode.record_errors import SOURCE_COLUMNS
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.errors import TransformError
-from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, TaskFunction
+from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, Kind, TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +45,7 @@ _TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # the Arrow types that Spark accep
     "int": (pa.int32(),),
     "bigint": (pa.int64(),),
 }
-_SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
+SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
 # Matches SQL that is only a column's name.
 _NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -71,22 +72,17 @@ class FusedStep:
     """The rows before the last step, and the step's columns that the sinks write."""
 
     last: InBatches
-    columns: tuple[SinkColumn, ...]
-    at: tuple[str, ...]  # those of `SOURCE_COLUMNS` that the step's columns can fill
+    rows: SinkRows
 
     def coalesce(self, tasks: int) -> FusedStep:
         return replace(self, last=replace(self.last, frame=self.last.frame.coalesce(tasks)))
 
     def mapped(self, encode: Encode, schema: str) -> DataFrame:
-        read = {each.column for each in self.columns} | set(_COORDINATES if self.at else ())
-        kept: Any = type(self.last.schema)
-        of_read = kept([each for each in self.last.schema.fields if each.name in read])
-        through = StepMapper(self.last.part, self.columns, of_read, self.at, encode)
         if self.last.kind == "pandas":
-            is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
-            through = replace(through, is_safe=is_safe)
-            return self.last.frame.mapInPandas(through.pandas, parsed(schema))
-        return self.last.frame.mapInArrow(through.arrow, parsed(schema))
+            is_safe = self.last.frame.sparkSession.conf.get(SAFE, "true") == "true"
+            rows = replace(self.rows, is_safe=is_safe)
+            return self.last.frame.mapInPandas(StepMapper(rows, encode).pandas, parsed(schema))
+        return self.last.frame.mapInArrow(StepMapper(self.rows, encode).arrow, parsed(schema))
 
 
 @functools.cache
@@ -99,15 +95,27 @@ def parsed(schema: str) -> StructType:
 
 def fused(plan: Plan, last: InBatches) -> FusedStep | None:
     """Return the fused step, or None if the sinks can't write the step's columns unchanged."""
+    rows = sink_rows(plan, last.frame.schema, last.schema, last.part, last.kind)
+    return None if rows is None else FusedStep(last, rows)
+
+
+def sink_rows(
+    plan: Plan, before: StructType, after: StructType, part: TaskFunction | None, kind: Kind
+) -> SinkRows | None:
+    """Return how a task gets the rows that the sinks write, or None if that needs SQL.
+
+    `before` has the columns of the rows that the task reads. `part` is a step that turns them into
+    rows with the columns `after`. Without a step both are the same.
+    """
     if plan.tables:  # a Delta table gets all columns of the step
         return None
-    fields = last.schema.fields
+    fields = after.fields
     present = {each.name: each.dataType.simpleString() for each in fields}
     # Columns that `returns` declares NOT NULL. Spark checks those for nulls, unless the step's
     # input has the same column without nulls. A fused step would skip that check.
     strict = {each.name for each in fields if not each.nullable}
     if strict:
-        strict -= {each.name for each in last.frame.schema.fields if not each.nullable}
+        strict -= {each.name for each in before.fields if not each.nullable}
     if len({name.lower() for name in present}) < len(present):
         return None
     found: dict[str, SinkColumn] = {}
@@ -117,13 +125,16 @@ def fused(plan: Plan, last: InBatches) -> FusedStep | None:
             if column is None or column.kind not in kinds or column.column in strict:
                 return None
             # Only Spark's own conversion handles lists of structs in pandas.
-            if column.column == HEADERS_COLUMN and last.kind == "pandas":
+            if column.column == HEADERS_COLUMN and kind == "pandas":
                 return None
             found[name] = column
     at: tuple[str, ...] = ()
     if all(present.get(name) == kind for name, kind in _COORDINATES.items()):
         at = ("__at",) if len(plan.source_topics) == 1 else SOURCE_COLUMNS
-    return FusedStep(last, tuple(found.values()), at)
+    read = {each.column for each in found.values()} | set(_COORDINATES if at else ())
+    kept: Any = type(after)
+    of_read = kept([each for each in fields if each.name in read])
+    return SinkRows(tuple(found.values()), at, of_read, part)
 
 
 def _required_columns(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -164,19 +175,33 @@ def _sink_column(name: str, output: Output | None, present: Mapping[str, str]) -
 class StepMapper:
     """The task function that runs the last step and encodes its rows."""
 
-    part: TaskFunction
-    columns: tuple[SinkColumn, ...]
-    schema: StructType  # of the columns that are read
-    at: tuple[str, ...]
+    rows: SinkRows
     encode: Encode
-    is_safe: bool = True  # raise for a pandas number that does not fit its column's type
 
     def arrow(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self.encode(map(self._read, self.part.arrow(parts)))
+        yield from self.encode(self.rows.of_arrow(parts))
 
     def pandas(self, parts: Iterator[Any]) -> Iterator[Any]:
-        for batch in self.encode(map(self._read, map(self._converted, self.part.pandas(parts)))):
+        for batch in self.encode(self.rows.of_pandas(parts)):
             yield batch.to_pandas()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRows:
+    """How a task gets the rows that the sinks write: by the last step, if there is one."""
+
+    columns: tuple[SinkColumn, ...]
+    at: tuple[str, ...]  # those of `SOURCE_COLUMNS` that the rows can fill
+    schema: StructType  # of the columns that are read
+    part: TaskFunction | None = None
+    is_safe: bool = True  # raise for a pandas number that does not fit its column's type
+
+    def of_arrow(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(self._read, parts if self.part is None else self.part.arrow(parts))
+
+    def of_pandas(self, parts: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        assert self.part is not None, "pandas DataFrames are for a step"
+        return map(self._read, map(self._converted, self.part.pandas(parts)))
 
     def _converted(self, frame: Any) -> pa.RecordBatch:
         """Return the frame as Arrow, converted as Spark does for `mapInPandas`. Columns that no
@@ -207,7 +232,7 @@ class StepMapper:
         if not column.column:
             return pa.nulls(batch.num_rows)
         found = batch.column(column.column)
-        if not _is_of(found.type, column.kind):
+        if self.part is not None and not _is_of(found.type, column.kind):
             raise self.part.seal.crossing(
                 TransformError(
                     "transform_column_type",

@@ -107,6 +107,19 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
         spark.conf.unset(_MANAGER)
 
 
+def slots(spark: SparkSession) -> int:
+    """Return how many tasks can run at the same time in the driver's JVM; 0 if tasks run elsewhere.
+
+    `spark.default.parallelism` does not tell: a user may set it to any number.
+    """
+    context: Any = spark.sparkContext
+    if not re.fullmatch(r"local(\[[^\]]*\])?", str(context.master)):
+        return 0
+    scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no public way
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    return int(scala.maxNumConcurrentTasks(profile))
+
+
 def without_traces() -> None:
     """Disable PySpark's loggers for query errors.
 

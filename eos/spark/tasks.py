@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from eos.deadline import Deadline
-from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
+from eos.encode.stage import MANIFEST_TARGET, NOT_COUNTED, EncodeStage, read_manifest
 from eos.errors import AttemptFailedError, EosError
 from eos.faults import Dies
 from eos.kafka.api import Identity, TransactionProfile
@@ -22,6 +22,7 @@ from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
 from eos.seal import Seal, of_this_process
+from eos.spark.exchange import Exchange
 from eos.transaction.writer import Writer
 
 
@@ -62,6 +63,7 @@ class WriteStage:
             self.crash,
         )
         planned: dict[int, int] = {}
+        records_read: int | None = None
         for batch in batches:
             target, records, digest, blob = (
                 batch.column(batch.schema.get_field_index(name))
@@ -69,6 +71,9 @@ class WriteStage:
             )
             for row, index in enumerate(target.to_pylist()):
                 if index == MANIFEST_TARGET:
+                    counted = records[row].as_py()
+                    if counted != NOT_COUNTED:
+                        records_read = (records_read or 0) + counted
                     for each, count in read_manifest(blob[row].as_py()).items():
                         planned[each] = planned.get(each, 0) + count
                 else:
@@ -77,7 +82,7 @@ class WriteStage:
             writer.advance()
         receipts = writer.finish()
         self.crash.reached("written:after")
-        return receipt.rows(receipts, planned)
+        return receipt.rows(receipts, planned, records_read)
 
 
 def nothing(_task: int) -> None:
@@ -163,3 +168,32 @@ class EncodeAndWriteTask:
             yield receipts
         except EosError as error:
             raise self.seal.crossing(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTask:
+    """One of the tasks that encode and write side by side on one machine, without a shuffle.
+
+    All of them run at the same time. Each encodes its rows, waits until the others have encoded
+    theirs, and writes the record batches of its target partitions. So the transaction opens after
+    the last row is encoded, as with a shuffle.
+    """
+
+    encode: EncodeStage
+    write: WriteStage
+    exchange: Exchange
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _settle()
+        task, attempt = _task()
+        with self.exchange.member(task) as member:
+            try:
+                self.write.crash.reached("encode:before")
+                for batch in self.encode.encode(batches, task):
+                    member.put(batch)
+                self.write.crash.reached("encode:after")
+                member.finish()
+                yield self.write.write(member.batches(), attempt)
+            except EosError as error:
+                raise self.seal.crossing(error) from error

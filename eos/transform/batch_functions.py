@@ -15,7 +15,7 @@ from eos.seal import Seal, of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 Kind = Literal["pandas", "arrow"]
 # The type of headers in Spark's Kafka source. The list is null if a record has no headers.
@@ -48,18 +48,23 @@ def in_batches(
     returns: str,
 ) -> InBatches:
     """Return the step for a function. `returns` is a DDL text of the columns that it returns."""
+    schema = returned(frame.schema.fields, returns)
+    part = TaskFunction(reference, call, dict(arguments), tuple(schema.names))
+    return InBatches(_without_null_headers(frame), kind, part, schema)
+
+
+def returned(before: Sequence[StructField], returns: str) -> StructType:
+    """Return the columns of a step's rows. `before` are those of the rows that it gets."""
     from pyspark.sql.types import StructType
 
-    before, _, rest = returns.strip().partition(",")
-    has_every = before.strip() == EVERY
+    first, _, rest = returns.strip().partition(",")
+    has_every = first.strip() == EVERY
     text = rest if has_every else returns
     read: Any = StructType.fromDDL(text) if text.strip() else StructType()
     added = read.fields
     names = {field.name.lower() for field in added}
-    kept = [f for f in frame.schema.fields if f.name.lower() not in names] if has_every else []
-    schema = StructType([*kept, *added])
-    part = TaskFunction(reference, call, dict(arguments), tuple(schema.names))
-    return InBatches(_without_null_headers(frame), kind, part, schema)
+    kept = [f for f in before if f.name.lower() not in names] if has_every else []
+    return StructType([*kept, *added])
 
 
 def _without_null_headers(frame: DataFrame) -> DataFrame:

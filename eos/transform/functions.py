@@ -24,6 +24,7 @@ from eos.transform.sql import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField, StructType
 
 
 _TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
@@ -165,6 +166,20 @@ def last_in_batches(
     if not isinstance(last, Function) or last.kind == "python":
         return None
     return _in_batches(apply(frame, transforms[:-1], tables), last)
+
+
+def batch_step(
+    step: Transform, before: Sequence[StructField]
+) -> tuple[batch_functions.Kind, batch_functions.TaskFunction, StructType] | None:
+    """Return the kind of a pandas or Arrow step, its function for tasks, and the columns that it
+    returns; None for another step. `before` are the columns that it gets."""
+    if not isinstance(step, Function) or step.kind == "python":
+        return None
+    _travel_by_value(step.modules)
+    after = batch_functions.returned(before, step.returns)
+    arguments, columns = dict(step.arguments), tuple(after.names)
+    part = batch_functions.TaskFunction(step.python, step.call, arguments, columns)
+    return step.kind, part, after
 
 
 def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatches:

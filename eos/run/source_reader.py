@@ -1,0 +1,120 @@
+"""How do the attempts of a run read the records of their micro-batch?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from eos.checkpoint.offset_log import Ranges
+from eos.errors import EosError
+from eos.kafka.api import TopicPartition
+from eos.kafka.settings import KafkaSettings
+from eos.ledger.record import Ends
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice
+from eos.read.ranges import divide
+from eos.spark.arrow_source import SOURCE_SCHEMA, ArrowSource
+from eos.spark.fused_step import parsed
+from eos.spark.python_plan import python_plan
+from eos.spark.python_rows import PythonPlan, PythonRows
+from eos.spark.session import slots
+from eos.startup.source_state import above
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The Arrow reader raises these errors for what only Spark's source can read.
+_ONLY_SPARKS = frozenset({"record_batch_format_old", "native_library_missing"})
+_ROWS, _BYTES = (
+    f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")
+)
+
+
+class SourceReader:
+    """Reads micro-batches by the Arrow reader or by Spark's Kafka source.
+
+    If a task finds what the Arrow reader can't read, the run uses Spark's source from the next
+    attempt on.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        choice: ReaderChoice,
+        settings: KafkaSettings,
+        spark: SparkSession,
+        bus: Bus,
+    ) -> None:
+        self._plan = plan
+        self._is_arrow = choice.kind == "arrow"
+        self._settings = settings
+        self._spark = spark
+        self._bus = bus
+        # How many tasks run side by side on this machine; 0 if Spark uses several machines.
+        self.slots = slots(spark)
+
+    @property
+    def name(self) -> str:
+        return ARROW_NAME if self._is_arrow else SPARK_NAME
+
+    def frame(
+        self, frame: DataFrame, ranges: Ranges, floors: Ends, *, in_one_task: bool
+    ) -> DataFrame:
+        """Return the rows of the ranges, without those below `floors`, which are committed.
+
+        `frame` has the rows of Spark's source.
+        """
+        if not self._is_arrow:
+            return above(frame, floors)
+        return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
+
+    def python_rows(
+        self, frame: DataFrame, ranges: Ranges, floors: Ends, targets: int
+    ) -> PythonRows | None:
+        """Return the rows for Python tasks, or None if the JVM is needed."""
+        if not self._is_arrow or self._python_plan is None:
+            return None
+        source = self._source(ranges, floors, targets=targets)
+        return PythonRows(frame.sparkSession, source, self._python_plan)
+
+    def falls_back(self, error: EosError) -> bool:
+        """Return whether the error ends the use of the Arrow reader in this run."""
+        if error.code not in _ONLY_SPARKS or not self._is_arrow:
+            return False
+        self._is_arrow = False
+        name, message = self._plan.names.pipeline, error.message
+        self._bus.emit(events.Warned(f"{name}: {message}. {SPARK_NAME} reads the records now"))
+        return True
+
+    @cached_property
+    def _python_plan(self) -> PythonPlan | None:
+        return python_plan(self._plan, self._spark, parsed(SOURCE_SCHEMA))
+
+    def _source(
+        self, ranges: Ranges, floors: Ends, *, in_one_task: bool = False, targets: int = 0
+    ) -> ArrowSource:
+        plan, conf = self._plan, self._spark.conf
+        wanted = _remaining(ranges, floors)
+        many = plan.source.min_partitions or 0
+        if in_one_task:
+            tasks = 1
+        elif plan.dedup is not None:
+            tasks = len(wanted)  # a task per partition, as with Spark's source
+        else:
+            tasks = min(plan.parallelism, max(len(wanted), many, targets))
+        divided = divide(wanted, max(1, tasks), splits=bool(many))
+        limits: Any = (int(str(conf.get(_ROWS))), int(str(conf.get(_BYTES))))
+        return ArrowSource(self._settings, divided, *limits)
+
+
+def _remaining(ranges: Ranges, floors: Ends) -> Mapping[TopicPartition, tuple[int, int]]:
+    """Return the offsets to read: from the start or the floor of each partition to its end."""
+    found = {}
+    for tp, end in ranges.ends.items():
+        start = max(ranges.starts.get(tp, 0), floors.get(tp, 0))
+        if start < end:
+            found[tp] = start, end
+    return found

@@ -1,0 +1,194 @@
+"""How do the tasks of one stage on one machine exchange record batches?
+
+Each target partition has one writer, but every task encodes record batches for all of them. If all
+tasks of an attempt run at once on one machine, they need no shuffle: each task writes its record
+batches to a file per writer, waits for the others, and sends what all of them left for it.
+
+Nobody waits for a task that can't finish:
+
+- A task that fails leaves its error in the folder. The others raise the same error, so the driver
+  gets it whichever task reports first.
+- A task whose process died leaves its process id. The others find that no such process runs.
+- A driver that has given the attempt up removes the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+from eos import private_files
+from eos.arrow import array_of, values_of
+from eos.encode.stage import SCHEMA
+from eos.errors import AttemptFailedError
+from eos.seal import CrossingError
+
+# The pauses between two looks for the other tasks. They grow, since a user's step may take minutes.
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.02
+_ERROR_BYTES_MAX = 1 << 20
+_RETRIED = "the micro-batch is retried automatically"
+
+
+class ExchangeError(Exception):
+    """The error of another task, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A folder in which the tasks of one attempt leave record batches for each other.
+
+    There are `tasks` tasks, and the first `writers` of them write. All run at the same time.
+    """
+
+    folder: str
+    tasks: int
+    writers: int
+
+    @contextmanager
+    def opened(self) -> Iterator[Exchange]:
+        """Create the folder for one attempt. Remove it at the end, which frees waiting tasks."""
+        path = Path(self.folder)
+        shutil.rmtree(path, ignore_errors=True)  # an earlier attempt of a process that was killed
+        private_files.create_folder(path)
+        try:
+            yield self
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def member(self, task: int) -> Member:
+        return Member(self, task)
+
+    def path(self, task: int, kind: str) -> Path:
+        return Path(self.folder) / f"{task}.{kind}"
+
+
+@final
+class Member:
+    """One task's part in the exchange, as a context manager.
+
+    If the body raises, the other tasks get the error.
+    """
+
+    def __init__(self, exchange: Exchange, task: int) -> None:
+        self._exchange = exchange
+        self._task = task
+        self._open = ExitStack()
+        self._files: dict[int, Any] = {}
+
+    def __enter__(self) -> Member:
+        self._announce("pid", str(os.getpid()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._open.close()
+        if error is not None and not isinstance(error, ExchangeError):
+            text = str(error) if isinstance(error, CrossingError) else _traceback(error)
+            with suppress(AttemptFailedError):  # nobody waits any more
+                self._announce("failed", text[-_ERROR_BYTES_MAX:])
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Leave the encode stage's rows for their writers. The manifest is for the first one."""
+        writers = values_of(batch.column("writer"))
+        writers = np.where(writers < self._exchange.writers, writers, 0)
+        for writer in np.unique(writers).tolist():
+            mine = batch.filter(array_of(writers == writer, pa.bool_()))
+            self._file(writer).write_batch(mine)
+
+    def finish(self) -> None:
+        """Report that this task leaves nothing more, and wait until all others report the same."""
+        self._open.close()
+        self._announce("done", "")
+        self._await_others()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all tasks for this one, in the order of the tasks."""
+        if self._task >= self._exchange.writers:
+            return
+        for source in range(self._exchange.tasks):
+            path = self._exchange.path(source, f"for-{self._task}")
+            if path.exists():
+                with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+                    yield from stream
+
+    def _file(self, writer: int) -> Any:
+        found = self._files.get(writer)
+        if found is None:
+            path = self._exchange.path(self._task, f"for-{writer}")
+            sink = self._open.enter_context(pa.OSFile(str(path), "wb"))
+            found = self._open.enter_context(pa.ipc.new_stream(sink, SCHEMA))
+            self._files[writer] = found
+        return found
+
+    def _announce(self, kind: str, text: str) -> None:
+        """Leave a file with this text, whole or not at all."""
+        path = self._exchange.path(self._task, kind)
+        unfinished = path.with_suffix(f".{kind}-unfinished")
+        try:
+            unfinished.write_text(text, encoding="utf-8", errors="replace")
+            unfinished.replace(path)
+        except FileNotFoundError:
+            raise _given_up() from None
+
+    def _await_others(self) -> None:
+        waiting = set(range(self._exchange.tasks)) - {self._task}
+        pause_s = _PAUSE_S_MIN
+        while True:
+            waiting = {task for task in waiting if not self._exchange.path(task, "done").exists()}
+            if not waiting:
+                return
+            self._require_alive(waiting)
+            time.sleep(pause_s)
+            pause_s = min(_PAUSE_S_MAX, pause_s * 1.5)
+
+    def _require_alive(self, waiting: set[int]) -> None:
+        """Raise if one of these tasks can't finish."""
+        for task in sorted(waiting):
+            failed = self._exchange.path(task, "failed")
+            if failed.exists():
+                raise ExchangeError(failed.read_text(encoding="utf-8", errors="replace"))
+            if not _is_alive(self._exchange.path(task, "pid")):
+                # It may have finished, or failed, between the two looks.
+                if any(self._exchange.path(task, kind).exists() for kind in ("done", "failed")):
+                    continue
+                raise AttemptFailedError(
+                    "encode_task_died",
+                    f"the process of encode task {task} died before the task finished",
+                    hint=_RETRIED,
+                )
+        if not Path(self._exchange.folder).exists():
+            raise _given_up()
+
+
+def _is_alive(path: Path) -> bool:
+    """Return whether the process whose id is in the file runs. Without the file, its task has not
+    begun yet."""
+    try:
+        os.kill(int(path.read_text(encoding="utf-8")), 0)
+    except FileNotFoundError:
+        return True
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _given_up() -> AttemptFailedError:
+    return AttemptFailedError(
+        "attempt_given_up", "the driver has given up this attempt", hint=_RETRIED
+    )
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

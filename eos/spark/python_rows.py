@@ -1,0 +1,113 @@
+"""How do a micro-batch's records get to Kafka without the JVM?
+
+In Spark's plan each record becomes a row of the JVM, goes to Python for a pandas or Arrow step, and
+back. If no step or sink needs SQL, that has no purpose. Then one Python task reads the records from
+Kafka, runs the step, and encodes the result. Spark only starts the tasks.
+
+Every Python worker imports `PythonTask`, so nothing here loads pyspark.sql or the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from eos.encode.sink_spec import HEADERS_COLUMN
+from eos.encode.stage import CountedRows
+from eos.spark.fused_step import Encode, SinkRows, parsed
+from eos.transform.batch_functions import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class RangeReader(Protocol):
+    """Reads the source's records in the tasks of an attempt. It can be pickled."""
+
+    @property
+    def task_count(self) -> int: ...
+
+    def in_one_task(self) -> RangeReader: ...
+
+    def rows(self, task: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task, in the order of their offsets in each partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PythonPlan:
+    """What a task does with the source's records before it encodes them."""
+
+    rows: SinkRows
+    kind: Kind = "arrow"
+    time_zone: str = "UTC"  # of the timestamps that a pandas step gets
+    source: StructType | None = None  # the source's columns, for pandas
+
+    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.rows.part is not None:
+            records = map(_without_null_headers, records)
+        if self.kind == "arrow":
+            return self.rows.of_arrow(records)
+        return self.rows.of_pandas(map(self._data_frame, records))
+
+    def _data_frame(self, batch: pa.RecordBatch) -> Any:
+        """Return the DataFrame that Spark's `mapInPandas` would give the function."""
+        from pyspark.sql.conversion import ArrowBatchTransformer
+        from pyspark.sql.types import StructField, StructType
+
+        assert self.source is not None, "a pandas step has it"
+        (frame,) = ArrowBatchTransformer.to_pandas(
+            ArrowBatchTransformer.wrap_struct(batch),
+            timezone=self.time_zone,
+            schema=StructType([StructField("_0", self.source)]),
+            df_for_struct=True,
+        )
+        return frame
+
+
+@dataclass(frozen=True, slots=True)
+class PythonRows:
+    """The records of an attempt, to be read, processed and encoded in Python tasks."""
+
+    spark: SparkSession
+    reader: RangeReader
+    plan: PythonPlan
+
+    def coalesce(self, tasks: int) -> PythonRows:
+        assert tasks == 1, "a small micro-batch is one task"
+        return replace(self, reader=self.reader.in_one_task())
+
+    def mapped(self, encode: Encode, schema: str, *, barrier: bool = False) -> DataFrame:
+        """Return the job. With `barrier`, all its tasks run at the same time."""
+        tasks = self.spark.range(0, self.reader.task_count, 1, self.reader.task_count)
+        task = PythonTask(self.reader, self.plan, encode)
+        return tasks.mapInArrow(task, parsed(schema), barrier=barrier)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTask:
+    """The task function that reads records, processes and encodes them."""
+
+    reader: RangeReader
+    plan: PythonPlan
+    encode: Encode
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        (task,) = (number for batch in numbers for number in batch.column(0).to_pylist())
+        records = CountedRows(self.reader.rows(task))
+        yield from self.encode(records.through(self.plan.sink_rows))
+
+
+def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with empty lists in place of null headers, as steps get them from Spark
+    (`transform/batch_functions.py`)."""
+    at = batch.schema.get_field_index(HEADERS_COLUMN)
+    lists = batch.column(at)
+    if not lists.null_count:
+        return batch
+    never_null = pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
+    return batch.set_column(at, batch.schema.field(at), never_null)
