@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import eos
+from eos.cache import cache_root
 from eos.inspect.check import Check, checked, failed, note, ok
 from eos.inspect.exposed_ports import exposed
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
-from eos.local.cache import cache_root
 from eos.local.embedded_kafka import status_of
 from eos.local.jars import SPARK, is_present, jar_folder, of_broker, read_lock
 from eos.local.java import find_java

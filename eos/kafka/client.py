@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from eos.deadline import Deadline
-from eos.errors import NoAnswerError, UnavailableError, UsageError
+from eos.errors import UnavailableError, UsageError
 from eos.kafka import admin, cluster_shape, features, record_reader, requests, transactions
 from eos.kafka.admin import At
 from eos.kafka.api import (
@@ -26,8 +26,9 @@ from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.connection import Connections
 from eos.kafka.connection_cache import reuse
-from eos.kafka.fetch import FetchedBytes, fetch
-from eos.kafka.pending_request import PendingRequest
+from eos.kafka.fetch import FETCH_BYTES_MAX, FetchedBytes, fetch
+from eos.kafka.pending_produce import PendingProduce
+from eos.kafka.range_fetcher import PATIENCE_MS, Range, RangeFetcher
 from eos.kafka.record_reader import StoredRecord
 from eos.kafka.requests import VERSIONS, Blob, Versions
 from eos.kafka.settings import KafkaSettings
@@ -36,32 +37,6 @@ from eos.kafka.transactions import ListedTransaction
 _A = TypeVar("_A", Answer, IdentityAnswer)
 
 _COORDINATOR_MOVED = frozenset({15, 16})
-
-
-class PendingProduce:
-    """A Produce request in flight."""
-
-    __slots__ = ("_cluster", "_partitions", "pending")
-
-    def __init__(
-        self, pending: PendingRequest, partitions: tuple[TopicPartition, ...], cluster: Cluster
-    ) -> None:
-        self.pending = pending
-        self._partitions = partitions
-        self._cluster = cluster
-
-    @property
-    def done(self) -> bool:
-        """Return whether `wait` returns or raises immediately."""
-        return self.pending.done
-
-    def wait(self, deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
-        """Return the answers, or raise NoAnswerError. Repeated calls give the same result."""
-        try:
-            return requests.produced(self.pending.wait(deadline), self._partitions)
-        except NoAnswerError as lost:
-            self._cluster.lost(lost)
-            raise
 
 
 class KafkaClient:
@@ -398,3 +373,19 @@ class KafkaClient:
     ) -> FetchedBytes:
         """Return raw log bytes up to the last stable offset. The caller parses record batches."""
         return fetch(self._cluster, partition, position, deadline, bytes_max)
+
+    def fetch_ranges(
+        self,
+        ranges: Iterable[Range],
+        *,
+        fetch_bytes: int = FETCH_BYTES_MAX,
+        patience_ms: int = PATIENCE_MS,
+    ) -> RangeFetcher:
+        """Return what fetches the committed record batches of these ranges, for one thread."""
+        return RangeFetcher(
+            self._cluster,
+            self._connections.exclusive,
+            ranges,
+            fetch_bytes=fetch_bytes,
+            patience_ms=patience_ms,
+        )

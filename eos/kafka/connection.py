@@ -26,6 +26,7 @@ from eos.errors import EosError, UnsupportedBrokerError
 from eos.kafka import connection_cache
 from eos.kafka.client_options import security_options
 from eos.kafka.connection_manager import DIRECT, Manager
+from eos.kafka.exclusive_connection import ExclusiveConnections
 from eos.kafka.pending_request import PendingRequest
 from eos.kafka.refusals import message_of, refusal
 from eos.kafka.settings import KafkaSettings
@@ -83,6 +84,7 @@ class Connections:
             proxy_url=DIRECT,
             **security,
         )
+        self.exclusive = ExclusiveConnections(self._net, self._manager, settings, self.address)
         self._channels: dict[Node, _Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -171,6 +173,7 @@ class Connections:
             self._closed = True
         if os.getpid() != self._pid:
             return  # the sockets belong to the parent process
+        self.exclusive.close()
         closed = threading.Event()
 
         async def close_all() -> None:

@@ -3,6 +3,8 @@
 - If a connection or a TLS handshake fails, the library leaves its socket to the garbage collector.
 - The library waits for the end of a TLS handshake without a limit.
 - If a broker sends an answer and closes the connection, the library may discard the answer.
+
+A transport can also give its socket away after the login.
 """
 
 from __future__ import annotations
@@ -42,12 +44,29 @@ def _without_loss(read: tuple[bytes, Exception | None]) -> tuple[bytes, Exceptio
     return (data, None) if data else (data, error)
 
 
+def _detach(transport: Any) -> Any:
+    if transport._closed or transport._write_buffer:  # noqa: SLF001 - there is no public API
+        raise KafkaConnectionError("the connection is closed, or a request is not sent yet")
+    transport._net.cancel(transport._read_task)  # noqa: SLF001 - also leaves the selector
+    sock, transport._sock = transport._sock, None  # noqa: SLF001
+    transport.abort()
+    return sock
+
+
 class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
+    def detach(self) -> Any:
+        """Return the socket, which this transport then neither uses nor closes."""
+        return _detach(self)
+
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         return _without_loss(super()._sock_recv())
 
 
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
+    def detach(self) -> Any:
+        """Return the socket, which this transport then neither uses nor closes."""
+        return _detach(self)
+
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         return _without_loss(super()._sock_recv())
 

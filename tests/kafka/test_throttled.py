@@ -13,8 +13,9 @@ from support.kafka_io import NOW_MS
 from eos.deadline import Deadline
 from eos.faults import CrashPlan
 from eos.kafka.api import TopicPartition, TransactionProfile
-from eos.kafka.client import KafkaClient, PendingProduce
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
+from eos.kafka.pending_produce import PendingProduce
 from eos.kafka.records.record_batch import Columns, encode
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets

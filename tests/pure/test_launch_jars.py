@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from eos.cache import cache_root
 from eos.local import jar_download, relock
-from eos.local.cache import cache_root
 from eos.local.jars import (
     BROKER,
     BROKER_VERSIONS,

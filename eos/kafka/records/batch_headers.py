@@ -24,6 +24,8 @@ _LENGTH_COUNTS_FROM, _MAGIC_AT, _CRC_FROM = 12, 16, 21
 _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MARKER = struct.Struct(">hh")  # the key of a control record: version and type
 _ABORT, _COMMIT = 0, 1
+_DELTA_AT = 23
+_DELTA = struct.Struct(">i")
 _KNOWN_CODECS = frozenset(codec.value for codec in Codec)
 
 
@@ -58,7 +60,7 @@ class Old(NamedTuple):
     last_offset: int
 
 
-def batches(blob: bytes) -> Iterator[Batch | Old]:
+def batches(blob: bytes | memoryview) -> Iterator[Batch | Old]:
     """Yield the complete record batches. A broker may truncate the last one at its byte limit."""
     view = np.frombuffer(blob, np.uint8)
     at, size = 0, len(blob)
@@ -76,7 +78,7 @@ def batches(blob: bytes) -> Iterator[Batch | Old]:
         at = end
 
 
-def _batch(blob: bytes, view: Any, at: int, end: int) -> Batch:
+def _batch(blob: bytes | memoryview, view: Any, at: int, end: int) -> Batch:
     (base, _, _, _, crc, attributes, delta, first_ms, last_ms, *identity, sequence, count) = (
         _HEADER.unpack_from(blob, at)
     )
@@ -172,3 +174,22 @@ class Markers:
 def next_offset(found: Sequence[Batch | Old]) -> int | None:
     """Return the position of the next fetch; None without any batch."""
     return found[-1].last_offset + 1 if found else None
+
+
+def end_offset(blob: bytes | memoryview, position: int) -> int:
+    """Return the position after the last complete record batch, without reading the batches.
+
+    It is `position` if there is none. A damaged header gives a wrong offset: `batches` reports it.
+    """
+    at, size = 0, len(blob)
+    while at + _MAGIC_AT < size:
+        base, length = _HEAD.unpack_from(blob, at)
+        end = at + _LENGTH_COUNTS_FROM + length
+        if length <= 0 or end > size:
+            break
+        delta = 0
+        if blob[at + _MAGIC_AT] >= 2 and end - at >= HEADER_BYTES:
+            delta = max(0, _DELTA.unpack_from(blob, at + _DELTA_AT)[0])
+        position = max(position, base + delta + 1)
+        at = end
+    return position

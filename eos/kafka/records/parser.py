@@ -7,12 +7,15 @@ memory than its size. This parser is for the few records of a ledger, and includ
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from eos.kafka.records.batch_headers import Batch
 from eos.kafka.records.decompression import BrokenPayloadError, unpack
 
 _VARINT_BITS_MAX = 70
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\ufffd".encode()
 
 
 class StoredRecord(NamedTuple):
@@ -46,7 +49,12 @@ def stored_records(batch: Batch) -> list[StoredRecord]:
         raise BrokenPayloadError("its checksum or its header is wrong")
     if not batch.records:  # compaction may leave an empty batch
         return []
-    cursor = _Cursor(unpack(batch.codec, batch.payload))
+    return parse(batch, unpack(batch.codec, batch.payload))
+
+
+def parse(batch: Batch, data: bytes) -> list[StoredRecord]:
+    """Return the records in a batch's uncompressed bytes."""
+    cursor = _Cursor(data)
     try:
         found = [_record(cursor, batch) for _ in range(batch.records)]
     except IndexError as error:
@@ -120,4 +128,13 @@ def _header(cursor: _Cursor) -> tuple[str, bytes | None]:
     name = cursor.blob()
     if name is None:
         raise BrokenPayloadError("a header without a name")
-    return name.decode(errors="replace"), cursor.blob()  # like Kafka's Java client
+    return header_name(name), cursor.blob()
+
+
+def header_name(name: bytes) -> str:
+    """Decode a header's name. Bytes that are not UTF-8 are replaced, as in Kafka's Java client."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        # Java replaces an encoded surrogate by one character, Python by three.
+        return _SURROGATE.sub(_REPLACEMENT, name).decode(errors="replace")

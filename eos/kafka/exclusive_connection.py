@@ -1,0 +1,263 @@
+"""How does a task exchange megabytes with a broker without the IO thread?
+
+kafka-python copies each response several times, and its IO thread competes with the task for the
+interpreter. So a reader gets a socket of its own. kafka-python connects it and logs in, by every
+mechanism that it supports; after that the reader sends and receives on it with blocking calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.net.connection import KafkaConnection
+
+from eos.deadline import Deadline
+from eos.errors import EosError, NoAnswerError, UnsupportedBrokerError
+from eos.kafka.refusals import message_of, refusal
+from eos.kafka.settings import KafkaSettings
+
+Node = int | str
+
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+_CONNECT_MS = 5_000  # as in connection.py
+_GRACE_MS = 300
+_PARKED_MAX = 16
+_PARKED_BYTES_MAX = 8 * 1024 * 1024  # buffers of all parked connections
+# A login that expires is not repeated: the connection is replaced before.
+_SESSION_USED = 0.8
+_SIZE = struct.Struct(">i")
+
+
+class ExclusiveConnection:
+    """A connection that is logged in, for one thread. At most one request is in flight.
+
+    Guarantees: `receive` ends at its deadline, or if no byte arrived for the request timeout. After
+    any error the connection is closed.
+    """
+
+    def __init__(
+        self, node: Node, sock: Any, settings: KafkaSettings, expires_at: float | None
+    ) -> None:
+        self.node = node
+        self.client_id = settings.client_id
+        self.buffer = bytearray()
+        self.awaits_response = False
+        self.resume_at = 0.0  # time.monotonic(); a throttled client must not send before
+        self._sock = sock
+        self._silence_ms = settings.request_timeout_ms
+        self._expires_at = expires_at
+        self._correlation = itertools.count(1)
+
+    def next_correlation(self) -> int:
+        return next(self._correlation) & 0x7FFFFFFF
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether it is closed, or its login expires soon: then the broker closes it."""
+        is_over = self._expires_at is not None and time.monotonic() >= self._expires_at
+        return self._sock is None or is_over
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the next task can use the connection: it is idle, the login does not
+        expire soon, and the broker has not closed it."""
+        if self.has_ended or self.awaits_response:
+            return False
+        try:
+            self._sock.setblocking(False)
+            self._sock.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            pass
+        return False  # closed, or it sent something that nobody asked for
+
+    def send(self, frame: bytes, deadline: Deadline) -> None:
+        try:
+            self._limit(deadline)
+            self._sock.sendall(frame)
+        except OSError as error:
+            raise self._lost(error) from error
+        self.awaits_response = True
+
+    def receive(self, deadline: Deadline) -> memoryview:
+        """Return a response without its size. The next call overwrites it."""
+        try:
+            self._limit(deadline)
+            size = _SIZE.unpack(self._fill(memoryview(bytearray(_SIZE.size)), deadline))[0]
+            if not _SIZE.size <= size <= RESPONSE_BYTES_MAX:
+                raise ConnectionError(f"a response of {size} bytes")
+            if len(self.buffer) < size:
+                self.buffer = bytearray(size + size // 8)
+            response = self._fill(memoryview(self.buffer)[:size], deadline)
+        except OSError as error:
+            raise self._lost(error) from error
+        self.awaits_response = False
+        return response
+
+    def close(self) -> None:
+        sock, self._sock = self._sock, None
+        self.buffer = bytearray()
+        if sock is not None:
+            sock.close()
+
+    def _limit(self, deadline: Deadline) -> None:
+        self._sock.settimeout(max(1, deadline.at_most_ms(self._silence_ms)) / 1000)
+
+    def _fill(self, view: memoryview, deadline: Deadline) -> memoryview:
+        at = 0
+        while at < len(view):
+            received = self._sock.recv_into(view[at:])
+            if not received:
+                raise ConnectionError("the broker closed the connection")
+            at += received
+            if deadline.has_passed and at < len(view):
+                raise TimeoutError("its deadline passed")
+        return view
+
+    def _lost(self, error: OSError) -> NoAnswerError:
+        self.close()
+        return _no_answer(self.node, message_of(error), sent=True)
+
+
+class ExclusiveConnections:
+    """Exclusive connections of a process to all brokers: those in use, and those kept for the next
+    task. `manager` and `net` are those of the shared connections."""
+
+    def __init__(
+        self, net: Any, manager: Any, settings: KafkaSettings, address: Callable[[Node], str]
+    ) -> None:
+        self._net = net
+        self._manager = manager
+        self._settings = settings
+        self._address = address
+        self._parked: list[ExclusiveConnection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, node: Node, api_key: int, version: int, deadline: Deadline) -> Any:
+        """Return a connection to this broker. Raise UnsupportedBrokerError if the broker lacks
+        this version of the request."""
+        while True:
+            with self._lock:
+                found = next((each for each in self._parked if each.node == node), None)
+                if found is not None:
+                    self._parked.remove(found)
+            if found is None:
+                return self._connect(node, api_key, version, deadline)
+            if found.is_usable:
+                return found
+            found.close()
+
+    def put_back(self, connection: ExclusiveConnection) -> None:
+        """Keep the connection for the next task, unless a response is outstanding or too many are
+        kept already."""
+        with self._lock:
+            size = len(connection.buffer) + sum(len(each.buffer) for each in self._parked)
+            is_kept = connection.is_usable and not self._closed and len(self._parked) < _PARKED_MAX
+            if is_kept:
+                self._parked.append(connection)
+        if not is_kept:
+            connection.close()
+        elif size > _PARKED_BYTES_MAX:
+            connection.buffer = bytearray()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            parked, self._parked = self._parked, []
+        for connection in parked:
+            connection.close()
+
+    def _connect(
+        self, node: Node, api_key: int, version: int, deadline: Deadline
+    ) -> ExclusiveConnection:
+        connected: Future[ExclusiveConnection] = Future()
+        timeout_ms = deadline.at_most_ms(_CONNECT_MS)
+
+        async def connect() -> None:
+            try:
+                found = await self._log_in(node, api_key, version, timeout_ms)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the waiting thread
+                connected.set_exception(error)
+            else:
+                connected.set_result(found)
+
+        self._net.call_soon_threadsafe(connect)
+        try:
+            return connected.result((timeout_ms + _GRACE_MS) / 1000)
+        except NotInTime as error:
+            connected.add_done_callback(_discard)  # only a name lookup lasts longer
+            raise _no_answer(node, "its deadline passed", sent=False) from error
+        except kafka_errors.KafkaError as error:
+            raise _no_answer(node, message_of(error), sent=False) from error
+
+    # -- on the IO thread --------------------------------------------------------------------
+
+    async def _log_in(
+        self, node: Node, api_key: int, version: int, timeout_ms: int
+    ) -> ExclusiveConnection:
+        manager = self._manager
+        broker = manager.cluster.broker_metadata(node)
+        if broker is None:
+            raise kafka_errors.KafkaConnectionError("its address is unknown")
+        connection = KafkaConnection(
+            self._net,
+            node_id=node,
+            broker_version_data=manager.broker_version_data,
+            **manager.config,
+        )
+        timeout_at = time.monotonic() + timeout_ms / 1000
+        self._net.call_soon(lambda: manager._connect(broker, connection, timeout_at=timeout_at))  # noqa: SLF001 - there is no public API
+        try:
+            await manager.wait_for(connection.init_future, timeout_ms + 1)
+        except Exception as error:
+            connection.close(error)
+            refused = refusal(error, self._address(node), self._settings)
+            if refused is not None:
+                raise refused from error
+            raise kafka_errors.KafkaConnectionError(message_of(error)) from error
+        offered = connection.broker_version_data.api_versions.get(api_key, (0, -1))
+        lifetime_ms = connection._reauth.session_lifetime_ms  # noqa: SLF001
+        sock = connection.transport.detach()
+        expires_at = None
+        if lifetime_ms:
+            expires_at = time.monotonic() + lifetime_ms * _SESSION_USED / 1000
+        made = ExclusiveConnection(node, sock, self._settings, expires_at)
+        if not offered[0] <= version <= offered[1]:
+            made.close()
+            raise _not_offered(self._address(node), version, offered)
+        return made
+
+
+def _discard(connected: Future[ExclusiveConnection]) -> None:
+    if connected.exception() is None:
+        connected.result().close()
+
+
+def _no_answer(node: Node, cause: str, *, sent: bool) -> NoAnswerError:
+    code = "request_unanswered" if sent else "request_not_sent"
+    did = "was sent, but was not answered" if sent else "could not be sent"
+    return NoAnswerError(
+        code, f"Fetch {did} by broker {node}: {cause}", api="Fetch", node=node, sent=sent
+    )
+
+
+def _not_offered(address: str, version: int, offered: tuple[int, int]) -> EosError:
+    return UnsupportedBrokerError(
+        "kafka_unsupported_version",
+        f"{address} does not support Fetch version {version}; it supports versions {offered[0]} to "
+        f"{offered[1]}",
+        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
+        api="Fetch",
+        address=address,
+    )

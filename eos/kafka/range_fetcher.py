@@ -1,0 +1,219 @@
+"""How are offset ranges of many partitions fetched, in a given order and with bounded memory?
+
+Small ranges take one round trip, whatever their number: each leader gets one request for all of its
+partitions. For large ones, the next response is on its way while the last one is read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import NoAnswerError, UnavailableError
+from eos.kafka import admin, read_errors
+from eos.kafka.api import TopicPartition
+from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
+from eos.kafka.exclusive_connection import ExclusiveConnections
+from eos.kafka.fetch import FETCH_BYTES_MAX, RETRIED, fetch_once
+from eos.kafka.fetch_wire import FetchedPartition
+from eos.kafka.leader_stream import LeaderStream, Piece, RangeProgress
+from eos.kafka.refusals import refused
+
+PATIENCE_MS = 120_000  # without progress; also Spark's source waits this long for a record
+_BUFFERS = 2  # responses in memory
+_RESPONSE_BYTES_MIN = 64 * 1024
+_RECORD_BYTES = 32  # a compressed record is rarely smaller
+_UNKNOWN_ERROR, _OUT_OF_RANGE = -1, 1  # a broker may fail once, as to read a remote segment
+_RETRIED = RETRIED | {_UNKNOWN_ERROR}
+_PROBE_MS = 10_000
+_PAUSE_MS, _PAUSE_MS_MAX = 20, 500
+_TRUSTED_MS = 1_000  # a leader without new records may have been replaced
+
+
+class Range(NamedTuple):
+    """Offsets of a partition to read: `start` inclusive, `end` exclusive."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+
+class RangeFetcher:
+    """Record batches of ranges, one range after another, up to the last stable offset.
+
+    Guarantees: the pieces of a range follow each other without a gap in the log. If the leader
+    moves or does not answer, requests are repeated for `patience_ms` since the last progress. At
+    most two responses of `fetch_bytes` are in memory, except for larger record batches.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        connections: ExclusiveConnections,
+        ranges: Iterable[Range],
+        *,
+        fetch_bytes: int = FETCH_BYTES_MAX,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self._cluster = cluster
+        self._connections = connections
+        self._ranges: list[RangeProgress] = []
+        offsets = 0
+        for partition, start, end in ranges:
+            self._ranges.append(RangeProgress(partition, start, end, start, offsets))
+            offsets += max(0, end - start)
+        self._fetch_bytes = fetch_bytes
+        self._offsets_ahead = fetch_bytes // _RECORD_BYTES
+        self._patience_ms = patience_ms
+        self._streams: list[LeaderStream] = []
+        self._stream_of: dict[int, LeaderStream] = {}  # by the number of the range
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces of all ranges. A piece is valid until the next one is requested."""
+        try:
+            for number, wanted in enumerate(self._ranges):
+                while wanted.position < wanted.end:
+                    piece = self._next(number, wanted)
+                    yield piece
+                    wanted.position = piece.next_position
+        finally:
+            self._close_streams()
+
+    def _next(self, number: int, wanted: RangeProgress) -> Piece:
+        """Wait for the next piece of this range. The time that the caller needs does not count."""
+        deadline, backoff = Deadline.after_ms(self._patience_ms), Backoff(_PAUSE_MS, _PAUSE_MS_MAX)
+        answer: FetchedPartition | None = None  # the last one
+        trusted = Deadline.after_ms(_TRUSTED_MS)
+        while True:
+            began_ms = deadline.left_ms
+            try:
+                if not self._streams:
+                    self._open_streams(number, deadline)
+                found = self._receive(number, wanted, deadline)
+                if isinstance(found, Piece):
+                    return found
+                answer = found or answer
+                is_moved = found is not None and self._is_moved(wanted, found, deadline)
+            except NoAnswerError as lost:
+                self._cluster.lost(lost)
+                answer = None if deadline.left_ms > LAST_MOMENTS_MS else answer
+                is_moved = True
+            except UnavailableError:
+                # A lookup that had no time left would hide the cause of earlier failures.
+                if answer is None or began_ms > LAST_MOMENTS_MS:
+                    raise
+                is_moved = True
+            if deadline.has_passed:
+                raise self._too_late(wanted, answer)
+            if is_moved or trusted.has_passed:
+                self._close_streams()
+                self._cluster.forget_leaders()
+                trusted = Deadline.after_ms(_TRUSTED_MS)
+            backoff.sleep(deadline)
+
+    def _receive(
+        self, number: int, wanted: RangeProgress, deadline: Deadline
+    ) -> Piece | FetchedPartition | None:
+        """Return the next piece, or the answer for this range if it has no record batch."""
+        stream = self._stream_of[number]
+        piece, answer = stream.take(wanted), None
+        if piece is None:
+            self._request(wanted, deadline)
+            answer = stream.receive(deadline)
+            piece = stream.take(wanted)
+        if piece is None:
+            return answer
+        self._request(wanted, deadline)
+        return piece
+
+    def _request(self, wanted: RangeProgress, deadline: Deadline) -> None:
+        """Send the requests for what is read next. Other responses would only wait at their broker.
+
+        If a broker does not get its request, `receive` repeats it when its records are needed."""
+        for stream in self._streams:
+            first = stream.next_range
+            ahead = 0 if first is None else first.offsets_before - wanted.offsets_before
+            if first is not None and ahead <= self._offsets_ahead:
+                with suppress(NoAnswerError):
+                    stream.request(deadline)
+
+    def _open_streams(self, number: int, deadline: Deadline) -> None:
+        left = self._ranges[number:]
+        leaders = self._cluster.leaders({each.partition for each in left}, deadline)
+        led: defaultdict[int, list[RangeProgress]] = defaultdict(list)
+        for each in left:
+            if each.position < each.end:
+                each.requested = each.position
+                led[leaders[each.partition]].append(each)
+        share = self._fetch_bytes * _BUFFERS // max(_BUFFERS, len(led))
+        bytes_max = max(share, _RESPONSE_BYTES_MIN)
+        streams = {
+            node: LeaderStream(node, self._connections, ranges, bytes_max, self._offsets_ahead)
+            for node, ranges in led.items()
+        }
+        self._streams = list(streams.values())
+        self._stream_of = {
+            each: streams[leaders[progress.partition]]
+            for each, progress in enumerate(left, number)
+            if progress.position < progress.end
+        }
+
+    def _close_streams(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._streams, self._stream_of = [], {}
+
+    # -- answers without records -----------------------------------------------------------------
+
+    def _is_moved(self, wanted: RangeProgress, found: FetchedPartition, deadline: Deadline) -> bool:
+        """Return whether another broker may lead the partition now. Raise the error for an answer
+        that a retry would not change."""
+        if found.error == _OUT_OF_RANGE:
+            self._require_in_log(wanted.partition, wanted.position, deadline)
+        elif found.error and found.error not in _RETRIED:
+            where = f"{wanted.partition} from offset {wanted.position}"
+            raise refused("Fetch", found.error, where)
+        elif found.records:
+            cause = "it is not complete"
+            raise read_errors.unreadable(wanted.partition, wanted.position, cause)
+        return bool(found.error)
+
+    def _require_in_log(self, partition: TopicPartition, offset: int, deadline: Deadline) -> None:
+        """Raise PromiseBrokenError unless the offset is in the log of the current leader.
+
+        A broker that does not know yet that it was replaced may have answered from an older log.
+        """
+        self._cluster.forget_leaders()
+        earliest, latest = (
+            admin.list_offsets(self._cluster, [partition], at, False, deadline)[partition]
+            for at in ("earliest", "latest")
+        )
+        if not earliest <= offset <= latest:
+            raise read_errors.outside_log(partition, offset, earliest, latest)
+
+    def _too_late(self, wanted: RangeProgress, answer: FetchedPartition | None) -> Exception:
+        partition, position, end = wanted.partition, wanted.position, wanted.end
+        if answer is None or answer.error:
+            error = None if answer is None else answer.error
+            return read_errors.too_late(partition, position, end, error, committed=True)
+        if answer.last_stable_offset < end <= answer.high_watermark:
+            return read_errors.too_late(partition, position, end, 0, committed=True)
+        if answer.high_watermark < end:
+            self._require_not_lost(partition, end)
+        known = f"its leader has records up to offset {answer.last_stable_offset}"
+        return read_errors.no_leader(partition, position, end, known)
+
+    def _require_not_lost(self, partition: TopicPartition, end: int) -> None:
+        """Raise PromiseBrokenError if the log ends before this offset, which was readable before.
+
+        A new leader may have the records, but not serve them until its followers have them, too.
+        Then it answers a request for this offset without records. If the log ends before, it
+        answers OFFSET_OUT_OF_RANGE.
+        """
+        deadline = Deadline.after_ms(_PROBE_MS)
+        found = fetch_once(self._cluster, partition, end, False, deadline)
+        if found is not None and found.error_code == _OUT_OF_RANGE:
+            self._require_in_log(partition, end, deadline)

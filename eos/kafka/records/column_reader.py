@@ -1,0 +1,86 @@
+"""How do record batches become Arrow columns, as in Spark's Kafka source?
+
+The native library decodes them, or else Python. Damaged bytes raise BrokenPayloadError, as in
+`parser.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eos.arrow import array_of, text_of
+from eos.kafka.records.batch_headers import Batch
+from eos.kafka.records.column_buffers import HEADERS, TIMESTAMP, DecodedColumns
+from eos.kafka.records.decompression import BrokenPayloadError
+from eos.kafka.records.native_decoder import NativeDecoder
+from eos.kafka.records.python_decoder import PythonDecoder
+from eos.native import library
+
+# The columns of Spark's Kafka source with `includeHeaders`.
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", HEADERS),
+    ]
+)
+
+
+class ColumnReader:
+    """Records of one partition as Arrow record batches of a bounded size.
+
+    A batch has at most `rows_max` rows, and at most `bytes_max` bytes in keys, values and headers.
+    A record that is larger is a batch of its own. After an error the reader can't be used again.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, *, rows_max: int = 50_000, bytes_max: int = 8 << 20
+    ) -> None:
+        if not 0 < rows_max < 1 << 28 or not 0 < bytes_max < 1 << 29:
+            raise ValueError(f"limits of {rows_max} rows and {bytes_max} bytes")
+        self._topic, self._partition = topic, partition
+        native = library.load()
+        self._decoder = (
+            PythonDecoder(rows_max, bytes_max)
+            if native is None
+            else NativeDecoder(native, rows_max, bytes_max)
+        )
+        self._constant: tuple[Any, Any] | None = None
+
+    def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Append the batch's records with start <= offset < end; yield each full Arrow batch.
+
+        `records` has the uncompressed records. It must not change before the iterator ends.
+        """
+        if not batch.is_sound:
+            raise BrokenPayloadError("its checksum or its header is wrong")
+        if batch.records:  # compaction may leave an empty batch
+            for columns in self._decoder.add(batch, records, start, end):
+                yield self._record_batch(columns)
+
+    def flush(self) -> pa.RecordBatch | None:
+        """Return the rows that no batch has yet, or None."""
+        columns = self._decoder.flush()
+        return None if columns is None else self._record_batch(columns)
+
+    def _record_batch(self, columns: DecodedColumns) -> pa.RecordBatch:
+        topic, partition = self._constants(len(columns.offset))
+        first, rest = columns[:2], columns[2:]
+        return pa.RecordBatch.from_arrays([*first, topic, partition, *rest], schema=SCHEMA)
+
+    def _constants(self, rows: int) -> tuple[Any, Any]:
+        """Return the columns topic and partition."""
+        if self._constant is None or len(self._constant[0]) < rows:
+            numbers = np.full(rows, self._partition, np.int32)
+            self._constant = text_of(self._topic, rows), array_of(numbers, pa.int32())
+        topic, partition = self._constant
+        return topic.slice(0, rows), partition.slice(0, rows)

@@ -1,0 +1,88 @@
+"""How does the native library decode record batches into Arrow columns?
+
+It walks the records once and copies keys, values and headers into the columns. It checks every
+length against the remaining bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from eos.kafka.records.batch_headers import Batch
+from eos.kafka.records.column_buffers import BufferPool, ColumnBuffers, DecodedColumns
+from eos.kafka.records.decompression import BrokenPayloadError
+from eos.native.structs import DONE, FULL, NEEDS_HEADERS, TOO_LARGE, Decoder, reason
+
+_INT32_MAX = 2**31 - 1
+_pool = BufferPool()
+
+
+class NativeDecoder:
+    """Decoder of record batches, by the native library."""
+
+    def __init__(self, library: Any, rows_max: int, bytes_max: int) -> None:
+        self._library = library
+        self._limits = rows_max, bytes_max
+        self._decoder = Decoder()
+        self._buffers: ColumnBuffers | None = None
+
+    def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[DecodedColumns]:
+        """Append records, and yield the columns of each full Arrow batch."""
+        decoder, data = self._decoder, np.frombuffer(records, np.uint8)
+        self._point_at(batch, data, start, end)
+        while True:
+            if self._buffers is None:
+                self._buffers = _pool.take(*self._limits)
+                self._buffers.begin(decoder)
+            result = self._library.eos_decode(ctypes.byref(decoder))
+            if result == DONE:
+                return
+            if result == NEEDS_HEADERS:
+                self._buffers.begin_headers(decoder)
+            elif result == FULL:
+                yield self._finish(self._buffers)
+            elif result == TOO_LARGE:
+                self._begin_large(self._buffers)
+            else:
+                place = (
+                    f"record {decoder.done} of {batch.records}, byte {decoder.at} of {len(data)}"
+                )
+                raise BrokenPayloadError(f"{reason(decoder.error)} ({place})")
+
+    def flush(self) -> DecodedColumns | None:
+        if self._buffers is None or not self._decoder.rows:
+            return None
+        return self._finish(self._buffers)
+
+    def _point_at(self, batch: Batch, data: Any, start: int, end: int) -> None:
+        """Let the decoder begin with this record batch."""
+        decoder = self._decoder
+        decoder.records = data.__array_interface__["data"][0]
+        decoder.length, decoder.count = len(data), batch.records
+        decoder.base_offset, decoder.last_offset = batch.offset, batch.last_offset
+        decoder.first_ms = batch.first_ms
+        decoder.is_append_time = batch.append_ms is not None
+        decoder.append_ms = batch.append_ms or 0
+        decoder.start, decoder.end = start, end
+        decoder.at = decoder.done = 0
+
+    def _begin_large(self, too_small: ColumnBuffers) -> None:
+        """Use buffers for the one record that does not fit into the usual ones."""
+        size = self._decoder.record_bytes
+        if size > _INT32_MAX:
+            raise BrokenPayloadError(f"a record of {size} bytes")
+        too_small.discard()
+        _pool.give_back(too_small)
+        self._buffers = ColumnBuffers(1, size)
+        self._buffers.begin(self._decoder)
+
+    def _finish(self, buffers: ColumnBuffers) -> DecodedColumns:
+        columns = buffers.finish(self._decoder)
+        self._buffers = None
+        if (buffers.rows_max, buffers.bytes_max) == self._limits:
+            _pool.give_back(buffers)
+        return columns

@@ -1,0 +1,103 @@
+"""How is the native library compiled?
+
+`python -m eos.native.build --into eos/native/lib` builds it for a wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from eos import private_files
+from eos.native import library
+
+_COMPILE_S_MAX = 120
+_COMPILERS = ("cc", "gcc", "clang")
+
+
+class BuildError(Exception):
+    """The library could not be built. The message has the reason."""
+
+
+def compiler() -> list[str] | None:
+    """Return the command of a C compiler: one on PATH, or the one of the package ziglang."""
+    for name in _COMPILERS:
+        path = shutil.which(name)
+        if path is not None:
+            return [path]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    return None
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into the folder and return its path. Raise BuildError if that fails.
+
+    The library is loaded once before it gets its name, so a compiler that makes no usable library
+    leaves nothing behind.
+    """
+    command = compiler()
+    if command is None:
+        raise BuildError(f"no C compiler on PATH ({', '.join(_COMPILERS)})")
+    name = library.file_name()
+    private_files.create_folder(folder)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as unfinished:
+        built = Path(unfinished) / name
+        _compile(command, built)
+        try:
+            library.checked(ctypes.CDLL(str(built)), str(built))
+        except (OSError, ValueError) as error:
+            raise BuildError(f"the compiled library can't be loaded: {error}") from error
+        checksum = built.with_name(library.checksum_name(name))
+        checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest() + "\n", "ascii")
+        for each in (built, checksum):
+            each.replace(folder / each.name)
+    return folder / name
+
+
+def _compile(command: Sequence[str], target: Path) -> None:
+    source = target.with_name("kernels.c")
+    source.write_bytes(library.source())
+    arguments = [*command, *library.flags(), "-o", str(target), str(source)]
+    # zig keeps a cache of its own; in the temporary folder it is removed with it.
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(target.parent / "zig")}
+    environment["ZIG_LOCAL_CACHE_DIR"] = environment["ZIG_GLOBAL_CACHE_DIR"]
+    try:
+        done = subprocess.run(
+            arguments,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_COMPILE_S_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} failed: {error}") from error
+    if done.returncode:
+        output = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BuildError(f"{command[0]} failed: {output[0] if output else done.returncode}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m eos.native.build", description=__doc__)
+    parser.add_argument("--into", type=Path, default=library.cache_folder(), metavar="FOLDER")
+    folder = parser.parse_args(arguments).into
+    try:
+        sys.stdout.write(f"{build(folder)}\n")
+    except (BuildError, OSError) as error:
+        sys.stderr.write(f"eos: the native library was not built: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Which native library does this process use, and where does it come from?
+
+The library is compiled from `kernels.c`. The first of these places that has a sound one is used:
+
+1. the package, `eos/native/lib/`: wheels, and the zip that is shipped to executors;
+2. the user's cache, into which the launcher builds it (`eos.launch.native_library`).
+
+Without a library, callers use numpy or Spark. So nothing here raises an error: `status` has the
+reason. `EOS_NATIVE=off` disables the library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import pkgutil
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from eos.cache import cache_root
+
+ABI_VERSION = 1
+DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if it is "off"
+# No `-march=native`: a home folder may be shared by machines with different processors. Without the
+# C library's version, the library fits any: the only function that it needs is memcpy.
+FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-fvisibility=hidden")
+LINUX_FLAGS = ("-nostdlib",)
+_PACKAGE, _SOURCE, _LIB = "eos.native", "kernels.c", "lib"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The library of this process, or why there is none."""
+
+    library: Any  # ctypes.CDLL, or None
+    origin: str  # "package", "cache" or ""
+    path: str
+    problem: str = ""
+
+
+def load() -> Any:
+    """Return the native library (a `ctypes.CDLL`), or None. It is loaded once per process."""
+    return status().library
+
+
+@cache
+def status() -> Status:
+    """Load the library and return where it was found, or why there is none."""
+    if os.environ.get(DISABLED, "").strip().lower() == "off":
+        return Status(None, "", "", f"{DISABLED}=off disables it")
+    try:
+        name = file_name()
+    except OSError as error:
+        return Status(None, "", "", f"its source is missing: {error}")
+    problems = []
+    for origin, find in (("package", _in_package), ("cache", _in_cache)):
+        try:
+            found = find(name)
+            if found is None:
+                continue
+            path, content = found
+            return Status(_loaded(path, content), origin, path)
+        except (OSError, ValueError) as error:
+            problems.append(f"{origin}: {error}")
+    return Status(None, "", "", "; ".join(problems) or "it was not built on this machine")
+
+
+def source() -> bytes:
+    """Return the C source. Raise OSError if it is missing."""
+    content = pkgutil.get_data(_PACKAGE, _SOURCE)
+    if content is None:
+        raise FileNotFoundError(_SOURCE)
+    return content
+
+
+def flags() -> tuple[str, ...]:
+    """Return the compiler's flags on this platform."""
+    return FLAGS + (LINUX_FLAGS if sys.platform == "linux" else ())
+
+
+def file_name() -> str:
+    """Return the library's file name. It changes with the source, the flags and the platform."""
+    digest = hashlib.sha256(source() + " ".join(flags()).encode()).hexdigest()
+    return f"{digest[:16]}-{sys.platform}-{platform.machine()}.so"
+
+
+def cache_folder() -> Path:
+    return cache_root() / "native"
+
+
+def checksum_name(name: str) -> str:
+    """Return the name of the file that has the library's SHA-256."""
+    return f"{name}.sha256"
+
+
+def verified(content: bytes, checksum: bytes, path: str) -> bytes:
+    """Return the content. Raise ValueError if it is damaged: loading it could crash the process."""
+    if hashlib.sha256(content).hexdigest() != checksum.decode("ascii", "replace").strip():
+        raise ValueError(f"{path} does not have its checksum")
+    return content
+
+
+def _in_package(name: str) -> tuple[str, bytes] | None:
+    path = str(Path(__file__).parent / _LIB / name)
+    try:
+        content = pkgutil.get_data(_PACKAGE, f"{_LIB}/{name}")
+        checksum = pkgutil.get_data(_PACKAGE, f"{_LIB}/{checksum_name(name)}")
+    except OSError:
+        return None
+    if content is None or checksum is None:
+        return None
+    return path, verified(content, checksum, path)
+
+
+def _in_cache(name: str) -> tuple[str, bytes] | None:
+    path = cache_folder() / name
+    try:
+        content, checksum = path.read_bytes(), path.with_name(checksum_name(name)).read_bytes()
+    except FileNotFoundError:
+        return None
+    return str(path), verified(content, checksum, str(path))
+
+
+def _loaded(path: str, content: bytes) -> Any:
+    """Load a library from its file, or from these bytes if it is inside a zip."""
+    library = ctypes.CDLL(path) if Path(path).is_file() else _from_bytes(content)
+    return checked(library, path)
+
+
+def checked(library: Any, path: str) -> Any:
+    """Return the library with its functions' types. Raise ValueError if it has another ABI."""
+    try:
+        library.eos_abi_version.restype = ctypes.c_int64
+        version = library.eos_abi_version()
+        if version != ABI_VERSION:
+            raise ValueError(f"{path} has ABI version {version}, expected {ABI_VERSION}")
+        library.eos_decode.restype = ctypes.c_int64
+        library.eos_decode.argtypes = (ctypes.c_void_p,)
+    except AttributeError as error:
+        raise ValueError(f"{path} lacks a function: {error}") from error
+    return library
+
+
+def _from_bytes(content: bytes) -> Any:
+    """Load a library without a file of its own: from memory, else from a temporary file."""
+    create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
+    if create is not None:
+        with contextlib.suppress(OSError):  # the kernel may forbid to execute such memory
+            descriptor = create("eos-native")
+            try:
+                with os.fdopen(os.dup(descriptor), "wb") as file:
+                    file.write(content)
+                return ctypes.CDLL(f"/proc/self/fd/{descriptor}")
+            finally:
+                os.close(descriptor)
+    with tempfile.NamedTemporaryFile(prefix="eos-native-", suffix=".so") as file:
+        file.write(content)
+        file.flush()
+        return ctypes.CDLL(file.name)

@@ -1,0 +1,76 @@
+"""Which structs do the kernels read and write? The same ones as in `kernels.c`.
+
+All fields have 64 bits. A pointer is an address, and the caller keeps its buffer alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+HEADER_COST = 8  # bytes that a header adds to the size of its row, beside its name and value
+# Results of `eos_decode`.
+DONE, FULL, TOO_LARGE, NEEDS_HEADERS = range(4)
+
+_REASONS = (
+    "a record is shorter than its fields",
+    "a number of more than 64 bits",
+    "a record or the record batch is longer than its content",
+    "an impossible number of headers",
+    "a header without a name",
+    "an offset outside of the record batch",
+    "a timestamp that does not fit into microseconds",
+)
+
+
+def reason(error: int) -> str:
+    """Return why the kernel rejected the bytes."""
+    return _REASONS[error - 1]
+
+
+class Column(ctypes.Structure):
+    """The buffers of a binary column."""
+
+    _fields_ = (
+        ("offsets", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("valid", ctypes.c_void_p),
+        ("used", ctypes.c_int64),
+        ("nulls", ctypes.c_int64),
+    )
+
+
+class Decoder(ctypes.Structure):
+    """The state of `eos_decode`: a record batch, the columns, and the progress in both."""
+
+    _fields_ = (
+        ("records", ctypes.c_void_p),
+        ("length", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("base_offset", ctypes.c_int64),
+        ("last_offset", ctypes.c_int64),
+        ("first_ms", ctypes.c_int64),
+        ("append_ms", ctypes.c_int64),
+        ("is_append_time", ctypes.c_int64),
+        ("start", ctypes.c_int64),
+        ("end", ctypes.c_int64),
+        ("at", ctypes.c_int64),
+        ("done", ctypes.c_int64),
+        ("rows_max", ctypes.c_int64),
+        ("bytes_max", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+        ("key", Column),
+        ("value", Column),
+        ("offset", ctypes.c_void_p),
+        ("timestamp", ctypes.c_void_p),
+        ("timestamp_type", ctypes.c_void_p),
+        ("list", ctypes.c_void_p),
+        ("list_valid", ctypes.c_void_p),
+        ("name", Column),
+        ("header_value", Column),
+        ("headers", ctypes.c_int64),
+        ("rows_with_headers", ctypes.c_int64),
+        ("has_wide_names", ctypes.c_int64),
+        ("record_bytes", ctypes.c_int64),
+        ("error", ctypes.c_int64),
+    )
