@@ -16,7 +16,7 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice
 from eos.read.ranges import divide
-from eos.spark.arrow_source import SOURCE_SCHEMA, ArrowSource
+from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
 from eos.spark.fused_step import parsed
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
@@ -91,7 +91,7 @@ class SourceReader:
 
     @cached_property
     def _python_plan(self) -> PythonPlan | None:
-        return python_plan(self._plan, self._spark, parsed(SOURCE_SCHEMA))
+        return python_plan(self._plan, self._spark, parsed(SPARK_SCHEMA))
 
     def _source(
         self, ranges: Ranges, floors: Ends, *, in_one_task: bool = False, targets: int = 0
@@ -106,6 +106,8 @@ class SourceReader:
         else:
             tasks = min(plan.parallelism, max(len(wanted), many, targets))
         divided = divide(wanted, max(1, tasks), splits=bool(many))
+        # Tasks without a range write what the others have encoded.
+        divided += [[] for _ in range(max(1, min(tasks, targets)) - len(divided))]
         limits: Any = (int(str(conf.get(_ROWS))), int(str(conf.get(_BYTES))))
         return ArrowSource(self._settings, divided, *limits)
 

@@ -1,0 +1,74 @@
+"""How do Spark's tasks read Kafka without the JVM?
+
+Each task reads its offset ranges itself, and yields Arrow batches. Spark only schedules the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eos.errors import EosError
+from eos.kafka.client import KafkaClient
+from eos.kafka.range_fetcher import Range
+from eos.kafka.range_reader import BYTES_MAX, ROWS_MAX, read_columns
+from eos.kafka.settings import KafkaSettings
+from eos.seal import Seal, of_this_process
+from eos.spark.fused_step import parsed
+from eos.spark.tasks import settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The columns of Spark's Kafka source with `includeHeaders`.
+SPARK_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSource:
+    """The records of offset ranges, which tasks read from Kafka as Arrow batches.
+
+    It can be pickled. `ranges` has a list for each task, which may be empty.
+    """
+
+    settings: KafkaSettings
+    ranges: Sequence[Sequence[Range]]
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
+
+    @property
+    def task_count(self) -> int:
+        return len(self.ranges)
+
+    def in_one_task(self) -> ArrowSource:
+        return replace(self, ranges=[[each for task in self.ranges for each in task]])
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the records with the schema of Spark's Kafka source.
+
+        The frame has a partition for each task. In it, records are in the order of the task's
+        ranges, and of their offsets.
+        """
+        tasks = spark.range(0, self.task_count, 1, self.task_count)
+        return tasks.mapInArrow(self, parsed(SPARK_SCHEMA))
+
+    def __call__(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        for batch in tasks:
+            for task in batch.column(0).to_pylist():
+                yield from self.rows(task)
+
+    def rows(self, task: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task's ranges."""
+        try:
+            fetcher = KafkaClient.shared(self.settings).fetch_ranges(self.ranges[task])
+            yield from read_columns(fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max)
+        except EosError as error:
+            raise self.seal.crossing(error) from error
