@@ -88,17 +88,26 @@ class VerdictLookup:
         `passed` has the number of records per partition; a partition that is not in it has none."""
         self._require_all({**dict.fromkeys(self.counts, 0), **passed})
 
+    def require_total(self, records: int) -> None:
+        """Raise AttemptFailedError unless as many records were read as were validated."""
+        validated = sum(self.counts.values())
+        if records != validated:
+            raise self._changed("all partitions", validated, records)
+
     def _require_all(self, counts: Mapping[TopicPartition, int]) -> None:
         for tp, count in sorted(counts.items()):
             validated = self.counts.get(tp, count)
             if validated != count:
-                raise AttemptFailedError(
-                    "source_changed_during_attempt",
-                    f"{self.pipeline}: dedup validated {validated:,} records of "
-                    f"{tp.topic}-{tp.partition}, but {count:,} were read afterwards",
-                    hint="retention or compaction may have removed source records during the "
-                    "attempt; the next attempt reads them again",
-                )
+                raise self._changed(str(tp), validated, count)
+
+    def _changed(self, place: str, validated: int, read: int) -> AttemptFailedError:
+        return AttemptFailedError(
+            "source_changed_during_attempt",
+            f"{self.pipeline}: dedup validated {validated:,} records of {place}, but {read:,} were "
+            "read afterwards",
+            hint="retention or compaction may have removed source records during the attempt; the "
+            "next attempt reads them again",
+        )
 
 
 def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from eos.arrow import scalar_of
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
 
@@ -18,6 +20,12 @@ from eos.kafka.api import TopicPartition
 SOURCE_COLUMNS = ("__topic", "__at")
 AT = "(shiftleft(`offset`, 16) | `partition`)"
 _KEY_BYTES_SHOWN = 40
+
+
+def at_of(partition: Any, offset: Any) -> Any:
+    """Return the positions of rows as in `AT`."""
+    shifted = pc.shift_left(offset, scalar_of(16, pa.int64()))
+    return pc.bit_wise_or(shifted, partition.cast(pa.int64()))
 
 
 class Refusal:

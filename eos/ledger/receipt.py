@@ -119,7 +119,6 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
     return tuple(receipts[target] for target in sorted(receipts))
 
 
-def records_read(collected: Iterable[Sequence[Any]]) -> int | None:
-    """Return how many source records the tasks read, or None if they do not count them."""
-    found = [row[2] for row in collected if row[1] == _SOURCE]
-    return sum(found) if found else None
+def records_read(collected: Iterable[Sequence[Any]]) -> int:
+    """Return how many source records the tasks read. They must have counted them."""
+    return sum(row[2] for row in collected if row[1] == _SOURCE)

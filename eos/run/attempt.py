@@ -58,14 +58,10 @@ class MicroBatchWork(AttemptWork):
             raise self._reconsidered(self._error_of(error, position)) from error
 
     def _written(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
+        if self._stages.reader.is_in_python:
+            return self._written_in_python(jobs, position, floors)
         plan, spark = self._plan, self._stages.spark
         targets = self._stages.targets.targets(plan.row_topics)
-        partitions = len(targets.partitions)
-        in_python = self._stages.reader.python_rows(self._frame, self._ranges, floors, partitions)
-        if in_python is not None:
-            written = jobs.write_in_python(in_python, targets)
-            self._records_read = written.records_read
-            return written.receipts
         read = self._source_rows(floors)
         before = scanned(spark, plan)
         rows, out = self._encodable(read, jobs, position)
@@ -79,11 +75,45 @@ class MicroBatchWork(AttemptWork):
         self.refused = plan.decode.found(job, count, rows)
         plan.decode.require_none(self.refused, plan.names.pipeline)
         if dedup is not None:
-            dead = dedup.complete(job, read, self._ranges, floors)
-            self.refused = (*self.refused, *dead)
-            self._records_read = dedup.records_read
-            rows = dedup.accepted_and_dead(read) if dead else rows
+            rows = self._deduplicated(dedup, job, read) or rows
         return (*receipts, *self._dead_letters(rows, jobs))
+
+    def _written_in_python(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
+        """Let Python tasks read, process and write the records, without the JVM.
+
+        In such a plan nothing but dedup rejects a record.
+        """
+        run, dedup = self._stages.dedup, None
+        read = None if run is None else self._source_rows(floors)
+        if run is not None and read is not None:
+            dedup = run.begin(read, position, jobs.collect, in_one_task=jobs.is_in_one_task)
+        self._dedup = dedup
+        targets = self._stages.targets.targets(self._plan.row_topics)
+        rows = self._stages.reader.python_rows(
+            self._frame,
+            self._ranges,
+            floors,
+            len(targets.partitions),
+            None if dedup is None else dedup.validation,
+        )
+        written = jobs.write_in_python(rows, targets, dedup)
+        self._records_read = written.records_read
+        if dedup is None or read is None:
+            return written.receipts
+        read = self._deduplicated(dedup, written.records_read, read) or read
+        return (*written.receipts, *self._dead_letters(read, jobs))
+
+    def _deduplicated(
+        self, dedup: DedupAttempt, job: DataFrame | int, read: DataFrame
+    ) -> DataFrame | None:
+        """Complete dedup's validation of the records that `job` wrote.
+
+        Return the rows in which dead letters are found, if there are any.
+        """
+        dead = dedup.complete(job, read, self._ranges, self._floors)
+        self.refused = (*self.refused, *dead)
+        self._records_read = dedup.records_read
+        return dedup.accepted_and_dead(read) if dead else None
 
     def _source_rows(self, floors: Ends) -> DataFrame:
         is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX

@@ -48,7 +48,7 @@ class Written(NamedTuple):
     """The result of a job that reads and writes."""
 
     receipts: Sequence[Receipt]
-    records_read: int | None
+    records_read: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ class Jobs:
         exactly once."""
         return receipt.check(self.collect(job), targets)
 
-    def write_in_python(self, rows: PythonRows, targets: Targets) -> Written:
+    def write_in_python(
+        self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None = None
+    ) -> Written:
         """Read, process, encode and write the records in Python tasks.
 
         Raise if a planned record was not acknowledged exactly once.
@@ -95,13 +97,15 @@ class Jobs:
         plan = self.stages.plan
         with ExitStack() as stack:
             if not self.is_in_one_task and rows.reader.task_count <= self.stages.reader.slots:
-                job = self._exchanging(rows, targets, stack)
+                job = self._exchanging(rows, targets, dedup, stack)
             else:
-                job = self.write(rows, plan.sinks, targets)
+                job = self.write(rows, plan.sinks, targets, dedup)
             collected = self.collect(job)
         return Written(receipt.check(collected, targets), receipt.records_read(collected))
 
-    def _exchanging(self, rows: PythonRows, targets: Targets, stack: ExitStack) -> DataFrame:
+    def _exchanging(
+        self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None, stack: ExitStack
+    ) -> DataFrame:
         """Return the job whose tasks exchange record batches through files."""
         plan = self.stages.plan
         tasks = rows.reader.task_count
@@ -111,7 +115,8 @@ class Jobs:
         name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
         exchange = stack.enter_context(Exchange(f"{folder}/{name}", tasks, writers).opened())
         encode = self._encode_stage(plan.sinks, targets, writers)
-        task = ExchangeTask(encode, self._write_stage(targets), exchange)
+        after_write = _after_write(dedup, tasks)
+        task = ExchangeTask(encode, self._write_stage(targets), exchange, after_write)
         return rows.mapped(task, receipt.SCHEMA, barrier=True)
 
     def write(

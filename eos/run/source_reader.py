@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from eos.plan.plan import Plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice
 from eos.read.ranges import divide
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
+from eos.spark.fused_dedup import HeaderValidation
 from eos.spark.fused_step import parsed
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
@@ -71,14 +73,25 @@ class SourceReader:
             return above(frame, floors)
         return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
 
+    @property
+    def is_in_python(self) -> bool:
+        """Whether Python tasks process the records alone, without the JVM."""
+        return self._is_arrow and self._python_plan is not None
+
     def python_rows(
-        self, frame: DataFrame, ranges: Ranges, floors: Ends, targets: int
-    ) -> PythonRows | None:
-        """Return the rows for Python tasks, or None if the JVM is needed."""
-        if not self._is_arrow or self._python_plan is None:
-            return None
+        self,
+        frame: DataFrame,
+        ranges: Ranges,
+        floors: Ends,
+        targets: int,
+        validation: HeaderValidation | None,
+    ) -> PythonRows:
+        """Return the rows for Python tasks. `targets` is the number of target partitions, and
+        `validation` the attempt's dedup."""
+        assert self._python_plan is not None, "asked by `is_in_python`"
         source = self._source(ranges, floors, targets=targets)
-        return PythonRows(frame.sparkSession, source, self._python_plan)
+        plan = replace(self._python_plan, validation=validation)
+        return PythonRows(frame.sparkSession, source, plan)
 
     def falls_back(self, error: EosError) -> bool:
         """Return whether the error ends the use of the Arrow reader in this run."""
@@ -101,7 +114,7 @@ class SourceReader:
         many = plan.source.min_partitions or 0
         if in_one_task:
             tasks = 1
-        elif plan.dedup is not None:
+        elif plan.dedup is not None and not targets:
             tasks = len(wanted)  # a task per partition, as with Spark's source
         else:
             tasks = min(plan.parallelism, max(len(wanted), many, targets))

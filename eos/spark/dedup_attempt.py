@@ -47,7 +47,7 @@ from eos.spark.dedup_columns import (
     require_counted,
     validating,
 )
-from eos.spark.fused_dedup import FusedDedup
+from eos.spark.fused_dedup import FusedDedup, HeaderValidation
 from eos.spark.tasks import nothing
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ class DedupAttempt:
             return None
         return in_one_pass(plan, self.rules, self.verdicts, frame)
 
+    @property
+    def validation(self) -> HeaderValidation:
+        """The validation for tasks that read the source's records and encode them."""
+        return HeaderValidation(self.verdicts, not_accepted(self.rules), self.rules.header_names)
+
     def accepted_and_dead(self, frame: DataFrame) -> DataFrame:
         """Return the attempt's accepted rows and its dead letters, evaluated again."""
         return accepted_and_dead(frame, self.rules, self.verdicts)
@@ -123,10 +128,11 @@ class DedupAttempt:
         return DeferredCheck(stage, self.verdicts, tasks)
 
     def complete(
-        self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
+        self, job: DataFrame | int, frame: DataFrame, ranges: Ranges, floors: Ends
     ) -> Sequence[RejectedRecords]:
         """Complete the validation after the job, and return the records that become dead letters.
 
+        `job` has Spark's counters, or is the number of records that Python tasks read.
         Raise DedupRetryError if a record was written without validation, or must not be written.
         Raise AttemptFailedError if the source lost records meanwhile.
         """
@@ -137,6 +143,8 @@ class DedupAttempt:
             self._require_valid(frame, read)
         elif not isinstance(self.verdicts, VerdictLookup):
             self._pass_unread(frame, read)
+        elif isinstance(job, int):
+            self.verdicts.require_total(job)
         elif self._accepts_all:  # otherwise each task has compared its rows with the verdicts
             require_counted(job, frame, self.verdicts)
         return tuple(

@@ -23,6 +23,7 @@ from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.record_position import unpacked
 from eos.dedup.stage import DedupStage
 from eos.dedup.verdict_lookup import VerdictLookup
+from eos.encode.record_errors import at_of
 from eos.spark.fused_step import Encode, parsed
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ HELD_BYTES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class HeaderValidation:
-    """Dedup of rows that have the sinks' columns already.
+    """Dedup of rows that have the sinks' columns already, or of the source's own rows.
 
     `names` are the headers with the stamps. If it is empty, the stamps are in columns. Rows with a
     code in `not_accepted` are dropped or become dead letters.
@@ -65,8 +66,11 @@ class HeaderValidation:
             yield batch if is_accepted.all() else batch.filter(array_of(is_accepted, pa.bool_()))
 
     def _columns(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
-        at = batch.column("__at")
-        topics = [] if self.stage.topic else [batch.column("__topic")]
+        if "__at" in batch.schema.names:
+            at, of_topic = batch.column("__at"), "__topic"
+        else:
+            at, of_topic = at_of(batch.column("partition"), batch.column("offset")), "topic"
+        topics = [] if self.stage.topic else [batch.column(of_topic)]
         if isinstance(self.stage, VerdictLookup):
             return unpacked(at, topics, self.stage.topic)
         if self.names:

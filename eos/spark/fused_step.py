@@ -19,10 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eos.arrow import scalar_of
-from eos.encode.record_errors import SOURCE_COLUMNS
+from eos.encode.record_errors import SOURCE_COLUMNS, at_of
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.errors import TransformError
 from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, Kind, TaskFunction
@@ -223,8 +221,7 @@ class SinkRows:
                 self._column(batch, SinkColumn(name, name, kind))
                 for name, kind in _COORDINATES.items()
             )
-            shifted = pc.shift_left(offset, scalar_of(16, pa.int64()))
-            known = {"__at": pc.bit_wise_or(shifted, partition.cast(pa.int64())), "__topic": topic}
+            known = {"__at": at_of(partition, offset), "__topic": topic}
             columns |= {name: known[name] for name in self.at}
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 

@@ -24,9 +24,11 @@ def python_plan(plan: Plan, spark: SparkSession, source: StructType) -> PythonPl
 
     `source` has the columns of Spark's Kafka source.
     """
-    decode = plan.decode
-    if plan.is_stateful or plan.dedup is not None or len(plan.transforms) > 1:
+    decode, dedup = plan.decode, plan.dedup
+    if plan.is_stateful or len(plan.transforms) > 1:
         return None
+    if dedup is not None and (dedup.verdict or not dedup.header_names):
+        return None  # Spark adds the verdicts' column, and SQL finds stamps in other columns
     if not decode.is_plain or decode.distinct is not None:
         return None
     if not plan.transforms:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
+from eos.spark.fused_dedup import HeaderValidation
 from eos.spark.fused_step import Encode, SinkRows, parsed
 from eos.transform.batch_functions import Kind
 
@@ -46,8 +47,11 @@ class PythonPlan:
     kind: Kind = "arrow"
     time_zone: str = "UTC"  # of the timestamps that a pandas step gets
     source: StructType | None = None  # the source's columns, for pandas
+    validation: HeaderValidation | None = None  # dedup of the attempt
 
     def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.validation is not None:
+            records = self.validation.accepted(records)
         if self.rows.part is not None:
             records = map(_without_null_headers, records)
         if self.kind == "arrow":

@@ -182,6 +182,7 @@ class ExchangeTask:
     encode: EncodeStage
     write: WriteStage
     exchange: Exchange
+    after_write: Callable[[int], None] = nothing
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -194,6 +195,8 @@ class ExchangeTask:
                     member.put(batch)
                 self.write.crash.reached("encode:after")
                 member.finish()
-                yield self.write.write(member.batches(), attempt)
+                receipts = self.write.write(member.batches(), attempt)
+                self.after_write(task)
+                yield receipts
             except EosError as error:
                 raise self.seal.crossing(error) from error
