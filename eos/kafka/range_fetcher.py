@@ -7,7 +7,7 @@ partitions. For large ones, the next response is on its way while the last one i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -71,7 +71,7 @@ class RangeFetcher:
         self._streams: list[LeaderStream] = []
         self._stream_of: dict[int, LeaderStream] = {}  # by the number of the range
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Generator[Piece, None, None]:
         """Yield the pieces of all ranges. A piece is valid until the next one is requested."""
         try:
             for number, wanted in enumerate(self._ranges):

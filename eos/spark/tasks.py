@@ -85,7 +85,7 @@ def nothing(_task: int) -> None:
 
 
 @functools.cache
-def _settle() -> None:
+def settle() -> None:
     """Exclude all loaded modules from garbage collection, once in each worker process.
 
     Spark runs Python's garbage collector after each task. With the objects of pyarrow, numpy and
@@ -114,7 +114,7 @@ class EncodeTask:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _settle()
+        settle()
         try:
             self.crash.reached("encode:before")
             yield from self.stage.encode(batches, _task()[0])
@@ -135,7 +135,7 @@ class WriteTask:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _settle()
+        settle()
         task, attempt = _task()
         try:
             receipts = self.stage.write(batches, attempt)
@@ -155,7 +155,7 @@ class EncodeAndWriteTask:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _settle()
+        settle()
         task, attempt = _task()
         try:
             receipts = self.write.write(self.encode.encode(batches, task), attempt)

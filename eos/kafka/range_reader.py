@@ -1,0 +1,110 @@
+"""How do the committed records of offset ranges become Arrow columns, as Java's consumer sees them?
+
+A `read_committed` consumer skips markers, and record batches of aborted transactions. A record
+batch may begin before a range or end after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from eos.kafka.api import TopicPartition
+from eos.kafka.leader_stream import Piece, RangeProgress
+from eos.kafka.range_fetcher import RangeFetcher
+from eos.kafka.read_errors import old_format, unreadable
+from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
+from eos.kafka.records.column_reader import ColumnReader
+from eos.kafka.records.decompression import BrokenPayloadError, unpack
+
+ROWS_MAX, BYTES_MAX = 50_000, 8 << 20  # of an Arrow batch
+# Arrow batches below both are joined: small partitions would have one each.
+_SMALL_ROWS, _SMALL_BYTES = 5_000, 1 << 20
+
+
+def read_columns(
+    fetcher: RangeFetcher, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records range after range, each in offset order.
+
+    The columns are those of Spark's Kafka source. Small Arrow batches of several ranges are joined.
+    """
+    return _joined(_each(fetcher, rows_max, bytes_max))
+
+
+def _each(fetcher: RangeFetcher, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    progress: RangeProgress | None = None
+    reader: ColumnReader | None = None
+    pieces = fetcher.pieces()
+    try:
+        for piece in pieces:
+            if reader is None or piece.progress is not progress:
+                yield from _rest(reader)
+                progress = piece.progress
+                topic, number = progress.partition
+                reader = ColumnReader(topic, number, rows_max=rows_max, bytes_max=bytes_max)
+            yield from _decoded(piece, reader)
+        yield from _rest(reader)
+    finally:
+        pieces.close()
+
+
+def _rest(reader: ColumnReader | None) -> Iterator[pa.RecordBatch]:
+    rest = None if reader is None else reader.flush()
+    if rest is not None:
+        yield rest
+
+
+def _decoded(piece: Piece, reader: ColumnReader) -> Iterator[pa.RecordBatch]:
+    """Yield what the piece completes. Each record batch is verified by its checksum."""
+    partition, start, end = piece.progress.partition, piece.progress.position, piece.progress.end
+    visibility = Visibility(piece.aborted)
+    for batch in batches(piece.records):
+        if isinstance(batch, Old):
+            if batch.last_offset >= start:
+                raise old_format(partition, batch.last_offset)
+            continue
+        if batch.offset >= end:
+            return
+        if not batch.is_sound:
+            raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
+        if visibility.of(batch) and batch.records and batch.last_offset >= start:
+            yield from _records(partition, batch, reader, start, end)
+
+
+def _records(
+    partition: TopicPartition,
+    batch: Batch,
+    reader: ColumnReader,
+    start: int,
+    end: int,
+) -> Iterator[pa.RecordBatch]:
+    try:
+        records = unpack(batch.codec, batch.payload)
+        yield from reader.add(batch, records, start, end)
+    except BrokenPayloadError as error:
+        raise unreadable(partition, batch.last_offset, str(error)) from error
+
+
+def _joined(each: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    small: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in each:
+        is_small = batch.num_rows < _SMALL_ROWS and batch.get_total_buffer_size() < _SMALL_BYTES
+        if is_small:
+            small.append(batch)
+            rows += batch.num_rows
+            size += batch.get_total_buffer_size()
+        if not is_small or rows >= _SMALL_ROWS or size >= _SMALL_BYTES:
+            yield from _join(small)
+            small, rows, size = [], 0, 0
+        if not is_small:
+            yield batch
+    yield from _join(small)
+
+
+def _join(small: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(small) < 2:
+        return small
+    return list(pa.Table.from_batches(small).combine_chunks().to_batches())
