@@ -28,7 +28,6 @@ from eos.kafka.target_partitions import Targets
 
 __all__ = [
     "MANIFEST_TARGET",
-    "NOT_COUNTED",
     "SCHEMA",
     "SPARK_SCHEMA",
     "EncodeStage",
@@ -37,7 +36,6 @@ __all__ = [
 ]
 
 MANIFEST_TARGET = -1
-NOT_COUNTED = -1  # the number of source records in a manifest, if Spark counts them
 
 # The rows that the stage yields: one for each record batch. The last one is the manifest.
 SCHEMA = pa.schema(
@@ -120,8 +118,8 @@ class EncodeStage:
                 rows = chosen(sink, chunk)
                 if rows.num_rows:
                     yield task.encode(index, rows)
-        read = batches.records_read if isinstance(batches, CountedRows) else NOT_COUNTED
-        yield task.manifest(read)
+        # Without CountedRows, Spark counts the source records.
+        yield task.manifest(batches.records_read if isinstance(batches, CountedRows) else 0)
 
 
 @dataclass(slots=True)

@@ -63,13 +63,13 @@ class Receipt:
 
 
 def rows(
-    receipts: Mapping[int, Receipt], planned: Mapping[int, int], records_read: int | None = None
+    receipts: Mapping[int, Receipt], planned: Mapping[int, int], records_read: int = 0
 ) -> pa.RecordBatch:
     """Return the result of one writer task: its receipts, and the manifest if this task summed it.
 
-    `records_read` is the number of source records in these manifests, if tasks count them.
+    `records_read` is the number of source records in these manifests; 0 if Spark counts them.
     """
-    if records_read is not None:
+    if records_read:
         planned = {**planned, _SOURCE: records_read}
     lines: list[tuple[Any, ...]] = [
         (False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest)

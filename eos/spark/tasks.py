@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from eos.deadline import Deadline
-from eos.encode.stage import MANIFEST_TARGET, NOT_COUNTED, EncodeStage, read_manifest
+from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
 from eos.errors import AttemptFailedError, EosError
 from eos.faults import Dies
 from eos.kafka.api import Identity, TransactionProfile
@@ -63,7 +63,7 @@ class WriteStage:
             self.crash,
         )
         planned: dict[int, int] = {}
-        records_read: int | None = None
+        records_read = 0
         for batch in batches:
             target, records, digest, blob = (
                 batch.column(batch.schema.get_field_index(name))
@@ -71,9 +71,7 @@ class WriteStage:
             )
             for row, index in enumerate(target.to_pylist()):
                 if index == MANIFEST_TARGET:
-                    counted = records[row].as_py()
-                    if counted != NOT_COUNTED:
-                        records_read = (records_read or 0) + counted
+                    records_read += records[row].as_py()
                     for each, count in read_manifest(blob[row].as_py()).items():
                         planned[each] = planned.get(each, 0) + count
                 else:

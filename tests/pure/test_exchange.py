@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -166,5 +165,5 @@ def test_the_folder_is_private_and_replaces_one_of_a_killed_run(tmp_path: Path):
     (folder / "0.done").touch()
     with Exchange(str(folder), 1, 1).opened():
         assert not (folder / "0.done").exists()
-        assert os.stat(folder).st_mode & 0o777 == 0o700
+        assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
