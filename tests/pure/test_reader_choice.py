@@ -1,0 +1,68 @@
+"""Which reader a run uses: declared, overridden, or chosen by the plan and the machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support import doubles
+from support.errors import raises
+
+from eos.errors import UsageError
+from eos.plan.plan import Plan
+from eos.plan.reader import OVERRIDE, choose_reader, foreseen
+
+NO_LIBRARY = "it was not built on this machine"
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.delenv(OVERRIDE, raising=False)
+    return doubles.plan()
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_stateful", "no_library", "kind"),
+    [
+        ("auto", False, "", "arrow"),
+        ("arrow", False, "", "arrow"),
+        ("spark", False, "", "spark"),
+        ("auto", True, "", "spark"),
+        ("auto", False, NO_LIBRARY, "spark"),
+        ("spark", True, NO_LIBRARY, "spark"),
+    ],
+)
+def test_the_arrow_reader_is_used_wherever_it_can(
+    plan: Plan, declared: str, is_stateful: bool, no_library: str, kind: str
+):
+    made = replace(plan, reader=declared, is_stateful=is_stateful)
+    found = choose_reader(made, no_library)
+    assert found.kind == kind
+    if declared == "auto" and no_library:
+        assert no_library in str(found)
+    if declared == "auto" and is_stateful:
+        assert "keeps state" in str(found)
+
+
+@pytest.mark.parametrize(("is_stateful", "no_library"), [(True, ""), (False, NO_LIBRARY)])
+def test_arrow_is_refused_where_it_is_not_possible(plan: Plan, is_stateful: bool, no_library: str):
+    made = replace(plan, reader="arrow", is_stateful=is_stateful)
+    with raises("arrow_reader_unusable", UsageError) as caught:
+        choose_reader(made, no_library)
+    assert (no_library or "keeps state") in caught.value.message
+
+
+def test_the_variable_replaces_what_the_file_declares(plan: Plan, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(OVERRIDE, "spark")
+    assert choose_reader(replace(plan, reader="arrow"), "").kind == "spark"
+    monkeypatch.setenv(OVERRIDE, "arrow")
+    assert choose_reader(replace(plan, reader="spark"), "").kind == "arrow"
+    monkeypatch.setenv(OVERRIDE, "java")
+    with raises("reader_unknown", UsageError):
+        choose_reader(plan, "")
+
+
+def test_a_plan_names_its_reader(plan: Plan):
+    assert "if a step keeps state" in foreseen(plan)
+    assert "`source.reader: spark`" in foreseen(replace(plan, reader="spark"))
+    assert "keeps state" not in foreseen(replace(plan, reader="arrow"))
