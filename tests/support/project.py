@@ -30,6 +30,7 @@ from eos.launch.java_and_jars import ensure_java
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.file_locks import FileLock
 from eos.local.processes import LAUNCHER_LOCK, end_with_parent
+from eos.plan.reader import OVERRIDE
 from support.brokers import Kafka
 from support.spark_session import with_archive
 
@@ -330,7 +331,8 @@ class Project:
         return [sys.executable, "-m", "eos.cli.run", *self.words()]
 
     def environment(self, **extra: str) -> dict[str, str]:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("EOS_")}
+        kept = (OVERRIDE,)  # `./tests/run nightly` sets it
+        inherited = {k: v for k, v in os.environ.items() if k in kept or not k.startswith("EOS_")}
         return {**inherited, "PYTHONPATH": str(CHECKOUT), **extra}
 
     def run(self, **extra: str) -> subprocess.CompletedProcess[str]:
