@@ -60,7 +60,11 @@ def _decoded(piece: Piece, reader: ColumnReader) -> Iterator[pa.RecordBatch]:
     """Yield what the piece completes. Each record batch is verified by its checksum."""
     partition, start, end = piece.progress.partition, piece.progress.position, piece.progress.end
     visibility = Visibility(piece.aborted)
+    reached = start
     for batch in batches(piece.records):
+        if reached >= end:
+            return
+        reached = max(reached, batch.last_offset + 1)
         if isinstance(batch, Old):
             if batch.last_offset >= start:
                 raise old_format(partition, batch.last_offset)

@@ -8,6 +8,7 @@ On any test's way:
 
 Kafka, as a client that shares no code with `eos` sees it:
     kafka_io           write and read topics, wait for markers, groups and their offsets
+    varied_topics      topics with transactions, aborts, holes, every codec and large records
     brokers            the brokers of tests; their log files and transactions
     container          a broker in a container; program: makes its image
     three_brokers      a cluster of three behind a proxy: kill, pause, move leaders

@@ -1,0 +1,100 @@
+"""Spark's tasks that read Kafka without the JVM return the rows of Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from support.brokers import Kafka
+from support.errors import raises
+from support.spark_session import local_spark
+from support.varied_topics import VariedTopics
+
+from eos import seal
+from eos.errors import KafkaRefusedError
+from eos.kafka.api import TopicPartition
+from eos.kafka.range_fetcher import Range
+from eos.kafka.settings import KafkaSettings
+from eos.read.kafka_source import SparkKafkaSource
+from eos.read.ranges import divide
+from eos.spark import arrow_source
+from eos.spark.arrow_source import ReadTask
+from eos.spark.failure import Failure
+
+pytestmark = pytest.mark.spark
+
+Offsets = dict[TopicPartition, tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("arrow source") as session:
+        session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        yield session
+
+
+@pytest.fixture(scope="module")
+def varied(broker: Kafka) -> VariedTopics:
+    return VariedTopics.made(broker.bootstrap)
+
+
+def arrow(spark: SparkSession, bootstrap: str, tasks: list[list[Range]]) -> DataFrame:
+    return arrow_source.frame(spark, ReadTask(KafkaSettings((bootstrap,)), tasks))
+
+
+def sparks(spark: SparkSession, bootstrap: str, offsets: Offsets) -> DataFrame:
+    starts = {tp: start for tp, (start, _) in offsets.items()}
+    source = SparkKafkaSource(bootstrap, [], 1, None, starts)
+    return source.records(spark, {tp: end for tp, (_, end) in offsets.items()})
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.topic, row.partition, row.offset))
+
+
+def test_all_rows_and_columns_are_those_of_sparks_source(
+    spark: SparkSession, varied: VariedTopics
+) -> None:
+    offsets = {tp: (start, end) for tp, start, end in varied.ranges}
+    ours = arrow(spark, varied.bootstrap, divide(offsets, 3, splits=False))
+    theirs = sparks(spark, varied.bootstrap, offsets)
+    assert ours.schema == theirs.schema
+    assert ours.rdd.getNumPartitions() == 3
+    rows = in_order(ours.collect())
+    assert len(rows) > 15_000
+    assert rows == in_order(theirs.collect())
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_ranges_begin_and_end_anywhere_and_rows_are_in_the_order_of_the_log(
+    spark: SparkSession, varied: VariedTopics, seed: int
+) -> None:
+    chance = random.Random(seed)
+    offsets = {}
+    for tp, start, end in varied.ranges:
+        first, last = sorted(chance.randint(start, end) for _ in range(2))
+        if first < last:
+            offsets[tp] = first, last
+    rows = arrow(spark, varied.bootstrap, divide(offsets, 4, splits=True)).collect()
+    for tp in offsets:
+        of = [row.offset for row in rows if (row.topic, row.partition) == tp]
+        assert of == sorted(of)
+    assert in_order(rows) == in_order(sparks(spark, varied.bootstrap, offsets).collect())
+
+
+def test_an_error_of_a_task_reaches_the_driver_as_itself(
+    spark: SparkSession, varied: VariedTopics
+) -> None:
+    lost = Range(TopicPartition(f"{varied.name}.shapes", 9), 0, 1)
+    with pytest.raises(Exception, match="kafka_unknown") as caught:
+        arrow(spark, varied.bootstrap, [[lost]]).collect()
+    error = seal.crossed(Failure.of(caught.value).text)
+    assert isinstance(error, KafkaRefusedError)
+    with raises("kafka_unknown_topic_or_partition"):
+        raise error
+
+
+def test_without_ranges_there_are_no_rows(spark: SparkSession, broker: Kafka) -> None:
+    assert arrow(spark, broker.bootstrap, []).collect() == []
