@@ -19,8 +19,7 @@ from eos.kafka.range_fetcher import Range
 from eos.kafka.settings import KafkaSettings
 from eos.read.kafka_source import SparkKafkaSource
 from eos.read.ranges import divide
-from eos.spark import arrow_source
-from eos.spark.arrow_source import ReadTask
+from eos.spark.arrow_source import ArrowSource
 from eos.spark.failure import Failure
 
 pytestmark = pytest.mark.spark
@@ -41,7 +40,7 @@ def varied(broker: Kafka) -> VariedTopics:
 
 
 def arrow(spark: SparkSession, bootstrap: str, tasks: list[list[Range]]) -> DataFrame:
-    return arrow_source.frame(spark, ReadTask(KafkaSettings((bootstrap,)), tasks))
+    return ArrowSource(KafkaSettings((bootstrap,)), tasks).frame(spark)
 
 
 def sparks(spark: SparkSession, bootstrap: str, offsets: Offsets) -> DataFrame:
