@@ -22,12 +22,16 @@ from dataclasses import dataclass
 import pytest
 from support import brokers, kafka_io
 from support.brokers import Kafka
-from support.project import Project
+from support.project import PIPELINE, Project
 
 from eos.faults import MOMENTS, POINTS
 
-# Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
+# Small micro-batches run as one task, large ones with a shuffle, or with an exchange of files if
+# the records do not enter the JVM: each way must survive.
 SMALL, LARGE = 500, 51_000
+IN_PYTHON = PIPELINE.replace("transform:\n", "").replace(
+    '  - {{python: "pipelines.{module}.transform:passed_on"}}\n', ""
+)
 PARTITIONS = 4
 EVERYWHERE = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
 IN_TURN = [
@@ -44,6 +48,7 @@ class Deaths:
     points: Sequence[str]
     records: int
     micro_batches: int
+    pipeline: str = PIPELINE
 
 
 def others(victim: str) -> list[str]:
@@ -56,10 +61,10 @@ AT_THE_OTHER = [
     if number % 2
 ]
 DEATHS = {
-    "all of it": Deaths(AT_THE_OTHER, LARGE, 6),
+    "all of it": Deaths(AT_THE_OTHER, LARGE, 6, IN_PYTHON),
     "one of two": Deaths(IN_TURN, SMALL, 10),
     "all of it, else": Deaths([at for at in others("both") if at not in AT_THE_OTHER], LARGE, 7),
-    "python": Deaths(others("python"), SMALL, 8),
+    "python": Deaths(others("python"), SMALL, 8, IN_PYTHON),
     "jvm": Deaths(others("jvm"), SMALL, 14),
 }
 TAKE_LONG = ("all of it", "all of it, else", "python", "jvm")
@@ -83,7 +88,7 @@ def crashed(
 
 
 def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event) -> Project:
-    project.declare(deaths.records, PARTITIONS)
+    project.declare(deaths.records, PARTITIONS, deaths.pipeline)
     kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     records = range(deaths.records * deaths.micro_batches)
     kafka_io.fill(project.broker.bootstrap, project.source, records)
