@@ -21,8 +21,8 @@ from kafka import errors as kafka_errors
 from kafka.net.connection import KafkaConnection
 
 from eos.deadline import Deadline
-from eos.errors import EosError, NoAnswerError, UnsupportedBrokerError
-from eos.kafka.refusals import message_of, refusal
+from eos.errors import NoAnswerError
+from eos.kafka.refusals import message_of, refusal, version_not_offered
 from eos.kafka.settings import KafkaSettings
 
 Node = int | str
@@ -226,16 +226,16 @@ class ExclusiveConnections:
             if refused is not None:
                 raise refused from error
             raise kafka_errors.KafkaConnectionError(message_of(error)) from error
-        offered = connection.broker_version_data.api_versions.get(api_key, (0, -1))
+        offered = connection.broker_version_data.api_versions.get(api_key)
         lifetime_ms = connection._reauth.session_lifetime_ms  # noqa: SLF001
         sock = connection.transport.detach()
         expires_at = None
         if lifetime_ms:
             expires_at = time.monotonic() + lifetime_ms * _SESSION_USED / 1000
         made = ExclusiveConnection(node, sock, self._settings, expires_at)
-        if not offered[0] <= version <= offered[1]:
+        if offered is None or not offered[0] <= version <= offered[1]:
             made.close()
-            raise _not_offered(self._address(node), version, offered)
+            raise version_not_offered("Fetch", version, offered, self._address(node))
         return made
 
 
@@ -249,15 +249,4 @@ def _no_answer(node: Node, cause: str, *, sent: bool) -> NoAnswerError:
     did = "was sent, but was not answered" if sent else "could not be sent"
     return NoAnswerError(
         code, f"Fetch {did} by broker {node}: {cause}", api="Fetch", node=node, sent=sent
-    )
-
-
-def _not_offered(address: str, version: int, offered: tuple[int, int]) -> EosError:
-    return UnsupportedBrokerError(
-        "kafka_unsupported_version",
-        f"{address} does not support Fetch version {version}; it supports versions {offered[0]} to "
-        f"{offered[1]}",
-        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
-        api="Fetch",
-        address=address,
     )
