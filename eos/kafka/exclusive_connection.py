@@ -8,6 +8,7 @@ mechanism that it supports; after that the reader sends and receives on it with 
 from __future__ import annotations
 
 import itertools
+import os
 import ssl
 import struct
 import threading
@@ -131,7 +132,7 @@ class ExclusiveConnection:
 
 class ExclusiveConnections:
     """Exclusive connections of a process to all brokers: those in use, and those kept for the next
-    task. `manager` and `net` are those of the shared connections."""
+    task. `net` and `manager` are those of the shared connections."""
 
     def __init__(
         self, net: Any, manager: Any, settings: KafkaSettings, address: Callable[[Node], str]
@@ -143,10 +144,15 @@ class ExclusiveConnections:
         self._parked: list[ExclusiveConnection] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
 
-    def take(self, node: Node, api_key: int, version: int, deadline: Deadline) -> Any:
+    def take(
+        self, node: Node, api_key: int, version: int, deadline: Deadline
+    ) -> ExclusiveConnection:
         """Return a connection to this broker. Raise UnsupportedBrokerError if the broker lacks
         this version of the request."""
+        if self._closed or os.getpid() != self._pid:
+            raise RuntimeError("this client is closed, or belongs to the parent process")
         while True:
             with self._lock:
                 found = next((each for each in self._parked if each.node == node), None)
