@@ -14,6 +14,7 @@ from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402
 
 from eos.local.embedded_kafka import EmbeddedKafka  # noqa: E402
 from eos.local.jars import BROKER_VERSIONS  # noqa: E402
+from eos.native import library  # noqa: E402
 
 # The same examples in every run, so that a change is judged by itself and not by luck. Others are
 # looked for with `--hypothesis-profile search`. A machine that pauses while one is made is no
@@ -97,3 +98,12 @@ def older_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedK
     with EmbeddedKafka(root, config=LOOKS_OFTEN, version="3.9") as kafka:
         yield kafka
         abandon(kafka)
+
+
+@pytest.fixture(params=["native", "python"], scope="module")
+def each_library(request) -> Iterator[None]:
+    """Once with the native library and once without it, as on a machine that could not build it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(library, "load", lambda: None)
+        yield

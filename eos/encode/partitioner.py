@@ -41,8 +41,8 @@ def by_key(keys: Blobs, count: int) -> Ints:
     if count == 1:
         return np.zeros(len(keys.lengths), np.int64)
     hashes = murmur2(keys.data, keys.offsets[:-1], np.diff(keys.offsets))
-    positive: Ints = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64)
-    return positive % count
+    chosen: Ints = (hashes & np.uint32(0x7FFFFFFF)) % np.uint32(count)
+    return chosen.astype(np.int64)
 
 
 def in_turn(rows: int, count: int, turn: Turn) -> Ints:

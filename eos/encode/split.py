@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eos.kafka.records import varint
+from eos.kafka.records.native_rows import NativeRows
 from eos.kafka.records.record_batch import HEADER_BYTES, BatchSpan
 from eos.kafka.records.sizes import Layout
 from eos.kafka.records.varint import Ints
@@ -18,13 +19,19 @@ _VARINTS_MOST = 20
 _VARINTS_LEAST = 3
 
 
-def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[BatchSpan]:
+def split(rows: Layout | NativeRows, start: int, end: int, bytes_max: int) -> Iterator[BatchSpan]:
     """Yield spans of the rows from `start` up to `end` (exclusive), one for each record batch.
 
     No span is empty, and each has as many rows as fit. Uncompressed and with its header, a record
     batch has `bytes_max` bytes at most. A single record that is larger is a span of its own.
     """
     room = bytes_max - HEADER_BYTES
+    if isinstance(rows, NativeRows):
+        while start < end:
+            length = max(1, rows.fitting(start, end, room))
+            yield BatchSpan(start, start + length, bytes_max)
+            start += length
+        return
     ends = np.cumsum(rows.sizes[start:end])  # the end of each row in bytes, without its varints
     most = ends + _VARINTS_MOST * np.arange(1, len(ends) + 1)
     least = ends + _VARINTS_LEAST * np.arange(1, len(ends) + 1)
@@ -49,7 +56,7 @@ def _fitting(rows: Layout, start: int, end: int, room: int) -> int:
     return int(np.searchsorted(np.cumsum(record_sizes(rows, start, end)), room, side="right"))
 
 
-def record_sizes(rows: Layout, start: int, end: int) -> Ints:
+def record_sizes(rows: Layout | NativeRows, start: int, end: int) -> Ints:
     """Return the exact size of each record in a record batch that begins with row `start`."""
     lengths = rows.sizes[start:end] + varint.sizes(varint.zigzag(np.arange(end - start)))
     if rows.timestamps is None:

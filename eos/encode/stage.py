@@ -16,14 +16,13 @@ import pyarrow as pa
 
 from eos.arrow import array_of, binaries
 from eos.encode.chunks import chunks
+from eos.encode.grouping import grouped
 from eos.encode.partitioner import Turn
 from eos.encode.record_errors import SOURCE_COLUMNS, Refusal
 from eos.encode.sink_spec import HEADERS_COLUMN, SinkSpec
 from eos.encode.sinks import chosen, read, targets_of
 from eos.encode.split import split
 from eos.kafka.records.record_batch import BatchSpan, EncodedBatch, encode_spans
-from eos.kafka.records.sizes import layout
-from eos.kafka.records.varint import Ints
 from eos.kafka.target_partitions import Targets
 
 __all__ = ["MANIFEST_TARGET", "SCHEMA", "SPARK_SCHEMA", "EncodeStage", "SinkSpec", "read_manifest"]
@@ -107,11 +106,10 @@ class _Task:
         refusal = Refusal(chunk, sink.key_column, stage.source_topic)
         limit = stage.record_batch_bytes_max
         of_row = targets_of(sink, chunk, columns, stage.targets, limit, turns, first_turn, refusal)
-        order, of_row = _sorted(of_row)
-        rows = layout(columns if order is None else columns.take(order), stage.base_timestamp_ms)
+        rows, groups, order = grouped(columns, of_row, stage.base_timestamp_ms)
         spans: list[BatchSpan] = []
         span_targets: list[int] = []
-        for target, start, end in _groups(of_row):
+        for target, start, end in groups:
             limit = min(stage.record_batch_bytes_max, stage.targets.record_batch_bytes_max[target])
             cut = list(split(rows, start, end, limit))
             spans += cut
@@ -166,23 +164,3 @@ def read_manifest(blob: bytes) -> dict[int, int]:
     """Return how many records one encode task encoded for each target partition."""
     pairs = np.frombuffer(blob, "<i4").reshape(-1, 2)
     return {int(target): int(records) for target, records in pairs}
-
-
-def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
-    """Return a stable order of the rows by target, and the targets in that order.
-
-    The order is None if all rows have the same target.
-    """
-    if not len(targets) or targets[0] == targets[-1] == targets.max() == targets.min():
-        return None, targets
-    small = targets.astype(np.uint16) if targets.max() < 1 << 16 else targets  # faster to sort
-    order = np.argsort(small, kind="stable")
-    return order, targets[order]
-
-
-def _groups(targets: Ints) -> Iterator[tuple[int, int, int]]:
-    """Yield (target, first row, end row) for each target of the sorted rows."""
-    starts = np.flatnonzero(np.diff(targets, prepend=-1))
-    ends = np.append(starts[1:], len(targets))
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(targets[start]), start, end

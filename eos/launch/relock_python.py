@@ -2,9 +2,9 @@
 
 Run `python -m eos.launch.relock_python`. Each release is pinned with the checksums of its files,
 for every Python and platform that the project supports. `build.lock` has the build tools,
-`python.lock` the environment of a checkout, `java.lock` the wheel with a Java, and
-`tests/requirements.lock` an environment for this project's tests. All supported Pythons must be on
-PATH. The package index is queried through their pip.
+`python.lock` the environment of a checkout, `java.lock` the wheel with a Java, `compiler.lock` the
+wheel with a C compiler, and `tests/requirements.lock` an environment for this project's tests. All
+supported Pythons must be on PATH. The package index is queried through their pip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 CHECKOUT = Path(__file__).parents[2]
-BUILD, USERS, JAVA = (f"eos/launch/{name}.lock" for name in ("build", "python", "java"))
+BUILD, USERS, JAVA, COMPILER = (
+    f"eos/launch/{name}.lock" for name in ("build", "python", "java", "compiler")
+)
 TESTS = "tests/requirements.lock"
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -62,7 +64,13 @@ def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
     extras = project["optional-dependencies"]
     users = [*project["dependencies"], *extras["testing"]]
     tests = [each for each in extras["test"] if not each.startswith("spark-eos")]
-    return {BUILD: build, USERS: users, JAVA: list(extras["java"]), TESTS: [*users, *tests]}
+    return {
+        BUILD: build,
+        USERS: users,
+        JAVA: list(extras["java"]),
+        COMPILER: list(extras["compiler"]),
+        TESTS: [*users, *tests],
+    }
 
 
 def _resolve(python: str, texts: Iterable[str], within: Releases | None = None) -> Releases:

@@ -33,7 +33,16 @@ CHECKOUT = Path(__file__).parents[2]
 PACKAGES = "eos_packages"
 # The packages that `eos.spark.tasks` imports, and pandas for users' functions. Their dependencies
 # are included.
-_ROOTS = ("google-crc32c", "kafka-python", "lz4", "numpy", "pandas", "pyarrow", "zstandard")
+_ROOTS = (
+    "cramjam",
+    "google-crc32c",
+    "kafka-python",
+    "lz4",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "zstandard",
+)
 _EXCLUDED = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
 _KEPT_MAX = 3  # files of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000

@@ -65,9 +65,10 @@ def build(folder: Path) -> Path:
 
 
 def _compile(command: Sequence[str], target: Path) -> None:
-    source = target.with_name("kernels.c")
-    source.write_bytes(library.source())
-    arguments = [*command, *library.flags(), "-o", str(target), str(source)]
+    for name, content in library.sources().items():
+        target.with_name(name).write_bytes(content)
+    sources = [str(target.with_name(name)) for name in library.SOURCES if name.endswith(".c")]
+    arguments = [*command, *library.flags(), "-o", str(target), *sources]
     # zig keeps a cache of its own; in the temporary folder it is removed with it.
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(target.parent / "zig")}
     environment["ZIG_LOCAL_CACHE_DIR"] = environment["ZIG_GLOBAL_CACHE_DIR"]

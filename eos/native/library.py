@@ -1,6 +1,7 @@
 """Which native library does this process use, and where does it come from?
 
-The library is compiled from `kernels.c`. The first of these places that has a sound one is used:
+The library is compiled from the C files of this package. The first of these places that has a
+sound one is used:
 
 1. the package, `eos/native/lib/`: wheels, and the zip that is shipped to executors;
 2. the user's cache, into which the launcher builds it (`eos.launch.native_library`).
@@ -33,7 +34,18 @@ DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if 
 # C library's version, the library fits any: the only function that it needs is memcpy.
 FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-fvisibility=hidden")
 LINUX_FLAGS = ("-nostdlib",)
-_PACKAGE, _SOURCE, _LIB = "eos.native", "kernels.c", "lib"
+SOURCES = ("kernels.h", "decode.c", "encode.c")
+_PACKAGE, _LIB = "eos.native", "lib"
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS = {
+    "eos_decode": (_POINTER,),
+    "eos_count": (_POINTER,),
+    "eos_group": (_POINTER,),
+    "eos_measure": (_POINTER,),
+    "eos_fit": (_POINTER, _INT),
+    "eos_write": (_POINTER,),
+    "eos_murmur2": (_POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +85,15 @@ def status() -> Status:
     return Status(None, "", "", "; ".join(problems) or "it was not built on this machine")
 
 
-def source() -> bytes:
-    """Return the C source. Raise OSError if it is missing."""
-    content = pkgutil.get_data(_PACKAGE, _SOURCE)
-    if content is None:
-        raise FileNotFoundError(_SOURCE)
-    return content
+def sources() -> dict[str, bytes]:
+    """Return the C files by name. Raise OSError if one is missing."""
+    found = {}
+    for name in SOURCES:
+        content = pkgutil.get_data(_PACKAGE, name)
+        if content is None:
+            raise FileNotFoundError(name)
+        found[name] = content
+    return found
 
 
 def flags() -> tuple[str, ...]:
@@ -88,8 +103,10 @@ def flags() -> tuple[str, ...]:
 
 def file_name() -> str:
     """Return the library's file name. It changes with the source, the flags and the platform."""
-    digest = hashlib.sha256(source() + " ".join(flags()).encode()).hexdigest()
-    return f"{digest[:16]}-{sys.platform}-{platform.machine()}.so"
+    digest = hashlib.sha256(" ".join(flags()).encode())
+    for content in sources().values():
+        digest.update(content)
+    return f"{digest.hexdigest()[:16]}-{sys.platform}-{platform.machine()}.so"
 
 
 def cache_folder() -> Path:
@@ -142,8 +159,9 @@ def checked(library: Any, path: str) -> Any:
         version = library.eos_abi_version()
         if version != ABI_VERSION:
             raise ValueError(f"{path} has ABI version {version}, expected {ABI_VERSION}")
-        library.eos_decode.restype = ctypes.c_int64
-        library.eos_decode.argtypes = (ctypes.c_void_p,)
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = ctypes.c_int64, arguments
     except AttributeError as error:
         raise ValueError(f"{path} lacks a function: {error}") from error
     return library

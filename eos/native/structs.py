@@ -1,4 +1,4 @@
-"""Which structs do the kernels read and write? The same ones as in `kernels.c`.
+"""Which structs do the kernels read and write? The same ones as in `decode.c` and `encode.c`.
 
 All fields have 64 bits. A pointer is an address, and the caller keeps its buffer alive.
 """
@@ -6,10 +6,14 @@ All fields have 64 bits. A pointer is an address, and the caller keeps its buffe
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 HEADER_COST = 8  # bytes that a header adds to the size of its row, beside its name and value
 # Results of `eos_decode`.
 DONE, FULL, TOO_LARGE, NEEDS_HEADERS = range(4)
+# Results of the encoding kernels besides 0. A negative one is a column that is not valid.
+NULL_NAME, NEEDS_ROOM = 1, 2
+PLACES = 6  # numbers that `eos_count` needs for each target
 
 _REASONS = (
     "a record is shorter than its fields",
@@ -74,3 +78,81 @@ class Decoder(ctypes.Structure):
         ("record_bytes", ctypes.c_int64),
         ("error", ctypes.c_int64),
     )
+
+
+class Source(ctypes.Structure):
+    """A binary column to read."""
+
+    _fields_ = (
+        ("offsets", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("valid", ctypes.c_void_p),
+        ("first_bit", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+    )
+
+
+class Sorted(ctypes.Structure):
+    """A binary column in the order of the records."""
+
+    _fields_ = (
+        ("lengths", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+    )
+
+
+class Grouping(ctypes.Structure):
+    """The state of `eos_count` and `eos_group`: columns, and the same ones in another order."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("targets", ctypes.c_int64),
+        ("target", ctypes.c_void_p),
+        ("key", Source),
+        ("value", Source),
+        ("timestamps", ctypes.c_void_p),
+        ("header_counts", ctypes.c_void_p),
+        ("first_name", ctypes.c_void_p),
+        ("first_text", ctypes.c_void_p),
+        ("name", Source),
+        ("text", Source),
+        ("places", ctypes.c_void_p),
+        ("headers", ctypes.c_int64),
+        ("order", ctypes.c_void_p),
+        ("sorted_key", Sorted),
+        ("sorted_value", Sorted),
+        ("sorted_timestamps", ctypes.c_void_p),
+        ("sorted_counts", ctypes.c_void_p),
+        ("sorted_first", ctypes.c_void_p),
+        ("sorted_name", Sorted),
+        ("sorted_text", Sorted),
+    )
+
+
+class Encoder(ctypes.Structure):
+    """The state of `eos_measure` and `eos_write`: sorted columns, and one record batch."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("key", Sorted),
+        ("value", Sorted),
+        ("timestamps", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),
+        ("name", Sorted),
+        ("text", Sorted),
+        ("sizes", ctypes.c_void_p),
+        ("start", ctypes.c_int64),
+        ("end", ctypes.c_int64),
+        ("out", ctypes.c_void_p),
+        ("out_capacity", ctypes.c_int64),
+        ("out_size", ctypes.c_int64),
+    )
+
+
+def address(array: Any) -> int:
+    """Return where a numpy array begins. The caller keeps the array."""
+    return int(array.__array_interface__["data"][0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -19,17 +17,8 @@ from eos.kafka.records.column_reader import ColumnReader
 from eos.kafka.records.compression import compress
 from eos.kafka.records.decompression import BrokenPayloadError, unpack
 from eos.kafka.records.parser import StoredRecord, stored_records
-from eos.native import library
 
-
-@pytest.fixture(params=["native", "python"], autouse=True, scope="module")
-def library_or_none(request) -> Iterator[None]:
-    """Both decoders have the same results. Without a compiler, both are the Python one."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "python":
-            patch.setattr(library, "load", lambda: None)
-        yield
-
+pytestmark = pytest.mark.usefixtures("each_library")
 
 BLOB = st.one_of(st.none(), st.binary(max_size=20), st.just(b"\xe9" * 900))
 NAMED = st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=3))))

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import examples
@@ -14,6 +15,8 @@ from support.errors import examples
 from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, in_turn, partitions
 from eos.kafka.records.columns import blobs
 from eos.kafka.records.murmur2 import murmur2
+
+pytestmark = pytest.mark.usefixtures("each_library")
 
 
 def reference(key: bytes) -> int:

@@ -29,6 +29,8 @@ from eos.kafka.records.record_batch import (
 )
 from eos.kafka.records.sizes import layout
 
+pytestmark = pytest.mark.usefixtures("each_library")
+
 BASE_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FLAT_LIST = pa.list_(pa.binary())

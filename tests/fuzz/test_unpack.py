@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import subprocess
 import sys
@@ -13,10 +14,16 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.errors import examples
 
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.compression import compress
-from eos.kafka.records.decompression import BrokenPayloadError, unpack
+from eos.kafka.records.decompression import (
+    BrokenPayloadError,
+    Scratch,
+    unpack,
+    unpack_into,
+)
 
 _ZEROS = bytes(1 << 20)
 _UNPACK = """
@@ -122,3 +129,60 @@ def test_an_unknown_codec_and_a_plain_block_of_snappy() -> None:
     with pytest.raises(BrokenPayloadError):
         unpack(7, b"x")
     assert unpack(2, pa.Codec("snappy").compress(b"abc" * 99, asbytes=True)) == b"abc" * 99
+
+
+PLAIN = st.one_of(
+    st.binary(max_size=300),
+    st.binary(min_size=1, max_size=9).map(lambda each: each * 40_000),  # several blocks
+    st.integers(0, 2**32).map(lambda seed: random.Random(seed).randbytes(70_000)),
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.sampled_from(list(Codec)), PLAIN, st.data())
+def test_the_fast_path_has_the_same_bytes(codec, plain, data) -> None:
+    """Of sound and of damaged payloads. The scratch memory is used again."""
+    payload = framed(codec, plain, data)
+    scratch = Scratch()
+    assert unpack_into(codec.value, payload, scratch) == plain
+    damaged = bytearray(payload or b"\0")
+    for _ in range(data.draw(st.integers(0, 2))):
+        # Mostly in the headers, which decide how much memory there is.
+        last = data.draw(st.sampled_from([min(30, len(damaged)), len(damaged)])) - 1
+        damaged[data.draw(st.integers(0, last))] = data.draw(st.integers(0, 255))
+    end = st.one_of(st.just(len(damaged)), st.integers(0, len(damaged)))
+    damaged = damaged[: data.draw(end)] + data.draw(st.sampled_from([b"", b"\0" * 4, payload]))
+    try:
+        wanted = unpack(codec.value, bytes(damaged))
+    except BrokenPayloadError:
+        with pytest.raises(BrokenPayloadError):
+            unpack_into(codec.value, bytes(damaged), scratch)
+    else:
+        assert unpack_into(codec.value, bytes(damaged), scratch) == wanted
+
+
+def framed(codec: Codec, plain: bytes, data: st.DataObject) -> bytes:
+    """The payload as this project makes it, or with other settings that clients may use."""
+    is_other = data.draw(st.booleans())
+    if codec is Codec.LZ4 and is_other:
+        return lz4.frame.compress(
+            plain,
+            block_size=data.draw(st.sampled_from([0, 4, 5, 6, 7])),
+            block_linked=data.draw(st.booleans()),
+            content_checksum=data.draw(st.booleans()),
+            block_checksum=data.draw(st.booleans()),
+            store_size=data.draw(st.booleans()),
+        )
+    if codec is Codec.ZSTD and is_other:
+        stream = zstandard.ZstdCompressor(
+            level=data.draw(st.sampled_from([-3, 1, 9])), write_checksum=data.draw(st.booleans())
+        ).compressobj()
+        return stream.compress(plain) + stream.flush()
+    return bytes(compress(codec, plain))
+
+
+def test_a_large_payload_needs_no_scratch() -> None:
+    plain = bytes(17 << 20)
+    scratch = Scratch()
+    assert unpack_into(Codec.LZ4.value, compress(Codec.LZ4, plain), scratch) == plain
+    assert len(scratch.at_least(0)) == 0

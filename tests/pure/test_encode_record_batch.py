@@ -23,6 +23,8 @@ from eos.kafka.records.record_batch import (
 )
 from eos.kafka.records.sizes import layout
 
+pytestmark = pytest.mark.usefixtures("each_library")
+
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

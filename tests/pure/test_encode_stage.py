@@ -23,6 +23,8 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import HEADER_BYTES, record_count, stamp
 from eos.kafka.target_partitions import Targets
 
+pytestmark = pytest.mark.usefixtures("each_library")
+
 TARGETS = Targets.of({"orders": (4, 1 << 20), "big": (3, 1 << 20)})
 
 

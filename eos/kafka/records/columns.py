@@ -63,7 +63,7 @@ def blobs(array: Any, name: str) -> Blobs:
     """Convert any of Arrow's binary or string columns. Raise RecordRefusedError for other types.
 
     `name` is the column's name in the error."""
-    binary = _as_binary(array, name)
+    binary = as_binary(array, name)
     offsets, data = bytes_of(binary)
     lengths = np.diff(offsets)
     if binary.null_count:
@@ -87,7 +87,8 @@ def sliced(data: Ints, offsets: Ints) -> Any:
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers, null_count=0)
 
 
-def _as_binary(array: Any, name: str) -> Any:
+def as_binary(array: Any, name: str) -> Any:
+    """Return a column as binary. Raise RecordRefusedError if it is neither binary nor text."""
     kind = array.type
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.binary())

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import cramjam
 import lz4.frame
+import numpy as np
 import pyarrow as pa
 import zstandard
 
 from eos.kafka.compression_type import Codec
+from eos.kafka.records.frame_sizes import lz4_bound, zstd_bound
 
 BYTES_MAX = 256 * 1024 * 1024
 _LZ4_STEP_BYTES = 1 << 20  # bytes of output per step
@@ -25,10 +29,89 @@ _ZSTD_STEP_BYTES = 1 << 10
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BLOCK = struct.Struct(">i")
+_SCRATCH_BYTES_MAX = 16 * 1024 * 1024  # more is decompressed into memory of its own
 
 
 class BrokenPayloadError(ValueError):
     """Error of a payload that is damaged or exceeds the size limit."""
+
+
+class Scratch:
+    """Memory for one uncompressed record batch after another.
+
+    New memory for each batch would cost as much as its decompression, because the kernel clears
+    each page at its first use.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: Any = np.empty(0, np.uint8)
+
+    def at_least(self, size: int) -> Any:
+        """Return a numpy array with room for `size` bytes."""
+        if len(self._bytes) < size:
+            self._bytes = np.empty(max(size, 1 << 20), np.uint8)
+        return self._bytes
+
+
+def unpack_into(codec: int, payload: Any, scratch: Scratch) -> memoryview:
+    """Return the same bytes as `unpack`, mostly in `scratch`: valid until its next use.
+
+    If a payload is unusual, damaged or large, `unpack` decides.
+    """
+    view = memoryview(payload)
+    try:
+        found = _fast(codec, view, scratch)
+    except (cramjam.DecompressionError, zstandard.ZstdError, LookupError, ValueError, struct.error):
+        found = None
+    return memoryview(unpack(codec, payload)) if found is None else found
+
+
+def _fast(codec: int, payload: memoryview, scratch: Scratch) -> memoryview | None:
+    """Return the uncompressed bytes, or None if `unpack` must decide."""
+    if codec == Codec.NONE.value:
+        return payload
+    if codec == Codec.LZ4.value:
+        return _whole_frame(payload, lz4_bound(payload), cramjam.lz4.decompress_into, scratch)
+    if codec == Codec.ZSTD.value:
+        return _whole_frame(payload, zstd_bound(payload), _zstd_into, scratch)
+    if codec == Codec.SNAPPY.value:
+        return _snappy_into(payload, scratch)
+    return None
+
+
+def _whole_frame(
+    payload: memoryview,
+    bound: int | None,
+    decompress: Callable[[memoryview, Any], int],
+    scratch: Scratch,
+) -> memoryview | None:
+    if bound is None or bound > _SCRATCH_BYTES_MAX:
+        return None
+    # One byte more than the bound: a longer stream is noticed, and no decompressor gets an empty
+    # buffer.
+    room = memoryview(scratch.at_least(bound + 1))
+    size = decompress(payload, room[: bound + 1])
+    return room[:size] if size <= bound else None
+
+
+def _zstd_into(payload: memoryview, room: Any) -> int:
+    with _zstd_codec().stream_reader(payload) as reader:
+        return int(reader.readinto(room))
+
+
+def _snappy_into(payload: memoryview, scratch: Scratch) -> memoryview | None:
+    blocks, total = [], 0
+    for at, size in _snappy_blocks(payload):
+        plain = _snappy_size(payload, at)
+        blocks.append((payload[at : at + size], total, total + plain))
+        total += plain
+    if total > _SCRATCH_BYTES_MAX:
+        return None
+    room = memoryview(scratch.at_least(total))
+    for block, start, end in blocks:
+        if cramjam.snappy.decompress_raw_into(block, room[start:end]) != end - start:
+            return None
+    return room[:total]
 
 
 def unpack(codec: int, payload: Any) -> bytes:
@@ -98,25 +181,32 @@ def _zstd_codec() -> Any:
 
 def _snappy(payload: bytes) -> bytes:
     """Decompress snappy-java's stream of blocks, or the one plain block of other clients."""
-    codec = _arrow_snappy()
-    if not payload.startswith(_XERIAL):
-        return bytes(codec.decompress(payload, _snappy_size(payload, 0), asbytes=True))
-    pieces, at, total = [], _XERIAL_HEADER_BYTES, 0
+    pieces, total = [], 0
+    for at, size in _snappy_blocks(payload):
+        plain = _snappy_size(payload, at)
+        total += plain
+        if total > BYTES_MAX:
+            raise BrokenPayloadError(f"more than {BYTES_MAX} bytes")
+        pieces.append(_arrow_snappy().decompress(payload[at : at + size], plain, asbytes=True))
+    return b"".join(pieces)
+
+
+def _snappy_blocks(payload: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """Yield the start and the size of each block."""
+    if payload[: len(_XERIAL)] != _XERIAL:
+        yield 0, len(payload)
+        return
+    at = _XERIAL_HEADER_BYTES
     while at < len(payload):
         size = _BLOCK.unpack_from(payload, at)[0]
         at += _BLOCK.size
         if size <= 0 or at + size > len(payload):
             raise BrokenPayloadError(f"a block of {size} bytes at {at} of {len(payload)}")
-        plain = _snappy_size(payload, at)
-        total += plain
-        if total > BYTES_MAX:
-            raise BrokenPayloadError(f"more than {BYTES_MAX} bytes")
-        pieces.append(codec.decompress(payload[at : at + size], plain, asbytes=True))
+        yield at, size
         at += size
-    return b"".join(pieces)
 
 
-def _snappy_size(payload: bytes, at: int) -> int:
+def _snappy_size(payload: bytes | memoryview, at: int) -> int:
     """Return the uncompressed size, the varint at a block's start."""
     size = 0
     for shift in range(0, 35, 7):

@@ -1,8 +1,9 @@
 """How is Kafka's murmur2 hash computed for a whole column of keys?
 
-Each round of numpy calls hashes four bytes of all keys that are not complete. When only a few long
-keys are left, Python completes each of them on its own. A round for few keys takes as long as a
-round for many, so a single long key would take one round per four bytes.
+The native library hashes one key after another. Without it, each round of numpy calls hashes four
+bytes of all keys that are not complete. When only a few long keys are left, Python completes each
+of them on its own. A round for few keys takes as long as a round for many, so a single long key
+would take one round per four bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from eos.kafka.records.varint import Ints
+from eos.native import library
+from eos.native.structs import address
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -22,6 +25,21 @@ def murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
     """Return the hash of each key `data[start : start + length]`.
 
     Each hash is a uint32 with the bits of Java's Utils.murmur2."""
+    native = library.load()
+    if native is None:
+        return numpy_murmur2(data, starts, lengths)
+    data = np.ascontiguousarray(data, np.uint8)
+    starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (starts, lengths))
+    hashes: Ints = np.empty(len(lengths), np.uint32)
+    result = native.eos_murmur2(
+        address(data), len(data), address(starts), address(lengths), len(lengths), address(hashes)
+    )
+    if result:
+        raise ValueError("a key is outside of the column's bytes")
+    return hashes
+
+
+def numpy_murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
     words = lengths >> 2
     order = _longest_first(words)
     if order is not None:

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from eos.kafka.records.batch_headers import Batch
-from eos.kafka.records.column_buffers import BufferPool, ColumnBuffers, DecodedColumns
+from eos.kafka.records.column_buffers import ColumnBuffers, DecodedColumns
 from eos.kafka.records.decompression import BrokenPayloadError
 from eos.native.structs import DONE, FULL, NEEDS_HEADERS, TOO_LARGE, Decoder, reason
 
 _INT32_MAX = 2**31 - 1
-_pool = BufferPool()
 
 
 class NativeDecoder:
@@ -36,17 +35,18 @@ class NativeDecoder:
         self._point_at(batch, data, start, end)
         while True:
             if self._buffers is None:
-                self._buffers = _pool.take(*self._limits)
-                self._buffers.begin(decoder)
+                self._buffers = ColumnBuffers(decoder, *self._limits)
             result = self._library.eos_decode(ctypes.byref(decoder))
             if result == DONE:
                 return
             if result == NEEDS_HEADERS:
-                self._buffers.begin_headers(decoder)
+                self._buffers.add_headers(decoder)
             elif result == FULL:
                 yield self._finish(self._buffers)
-            elif result == TOO_LARGE:
-                self._begin_large(self._buffers)
+            elif result == TOO_LARGE:  # use buffers for just this record
+                if decoder.record_bytes > _INT32_MAX:
+                    raise BrokenPayloadError(f"a record of {decoder.record_bytes} bytes")
+                self._buffers = ColumnBuffers(decoder, 1, decoder.record_bytes)
             else:
                 place = (
                     f"record {decoder.done} of {batch.records}, byte {decoder.at} of {len(data)}"
@@ -70,19 +70,6 @@ class NativeDecoder:
         decoder.start, decoder.end = start, end
         decoder.at = decoder.done = 0
 
-    def _begin_large(self, too_small: ColumnBuffers) -> None:
-        """Use buffers for the one record that does not fit into the usual ones."""
-        size = self._decoder.record_bytes
-        if size > _INT32_MAX:
-            raise BrokenPayloadError(f"a record of {size} bytes")
-        too_small.discard()
-        _pool.give_back(too_small)
-        self._buffers = ColumnBuffers(1, size)
-        self._buffers.begin(self._decoder)
-
     def _finish(self, buffers: ColumnBuffers) -> DecodedColumns:
-        columns = buffers.finish(self._decoder)
         self._buffers = None
-        if (buffers.rows_max, buffers.bytes_max) == self._limits:
-            _pool.give_back(buffers)
-        return columns
+        return buffers.columns(self._decoder)

@@ -1,7 +1,8 @@
 """How do Arrow columns become Kafka record batches (format v2)?
 
-No Python code runs per record. Lengths and varints are numpy operations over all rows. Arrow joins
-the bytes. Compression and CRC-32C are C libraries. `layout` and `encode_spans` process many record
+No Python code runs per record. The native library writes the bytes of a record batch. Without it,
+lengths and varints are numpy operations over all rows, and Arrow joins the bytes. Compression and
+CRC-32C are C libraries. `layout` and `encode_spans` process many record
 batches at once, so two hundred small ones take little longer than one large one. `stamp` completes
 the header of a batch before it is sent.
 """
@@ -9,7 +10,7 @@ the header of a batch before it is sent.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -24,6 +25,7 @@ from eos.kafka.records import varint
 from eos.kafka.records.columns import Columns, bytes_of
 from eos.kafka.records.compression import compress
 from eos.kafka.records.digest import digest
+from eos.kafka.records.native_rows import NativeRows
 from eos.kafka.records.sizes import Layout, layout
 from eos.kafka.records.varint import Ints
 
@@ -71,7 +73,9 @@ def encode(columns: Columns, codec: Codec, base_timestamp_ms: int = 0) -> Encode
     return encode_spans(rows, [BatchSpan(0, len(columns))], codec)[0]
 
 
-def encode_spans(rows: Layout, spans: Sequence[BatchSpan], codec: Codec) -> list[EncodedBatch]:
+def encode_spans(
+    rows: Layout | NativeRows, spans: Sequence[BatchSpan], codec: Codec
+) -> list[EncodedBatch]:
     """Encode one record batch per span. Spans must be non-empty and cover all rows in order.
 
     `split` counts uncompressed bytes, but incompressible data grows by the codec's framing. If a
@@ -79,10 +83,10 @@ def encode_spans(rows: Layout, spans: Sequence[BatchSpan], codec: Codec) -> list
     neither fits, the result is too large, and the caller rejects it. A single large record can
     cause this.
     """
-    starts = np.array([span.start for span in spans], np.int64)
-    counts = np.array([span.end - span.start for span in spans], np.int64)
-    offsets, data = _records(rows, starts, counts)
-    return [_record_batch(rows, span, data, offsets, codec) for span in spans]
+    encoded = []
+    for span, (plain, crc) in zip(spans, _contents(rows, spans), strict=True):
+        encoded.append(_record_batch(rows, span, plain, crc, codec))
+    return encoded
 
 
 def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
@@ -102,6 +106,19 @@ def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
 
 def record_count(blob: Any) -> int:
     return int(_COUNT.unpack_from(blob, _COUNT_AT)[0])
+
+
+def _contents(rows: Layout | NativeRows, spans: Sequence[BatchSpan]) -> Iterator[tuple[Ints, int]]:
+    """Yield the uncompressed records of each span, and their digest."""
+    if isinstance(rows, NativeRows):
+        yield from (rows.write(span.start, span.end) for span in spans)
+        return
+    starts = np.array([span.start for span in spans], np.int64)
+    counts = np.array([span.end - span.start for span in spans], np.int64)
+    offsets, data = _records(rows, starts, counts)
+    for start, end, _ in spans:
+        crc = digest(rows.keys, rows.values, rows.headers, start, end)
+        yield data[offsets[start] : offsets[end]], crc
 
 
 def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -141,10 +158,9 @@ def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 
 def _record_batch(
-    rows: Layout, span: BatchSpan, data: Ints, offsets: Ints, codec: Codec
+    rows: Layout | NativeRows, span: BatchSpan, plain: Ints, crc: int, codec: Codec
 ) -> EncodedBatch:
     start, end, bytes_max = span
-    plain = data[offsets[start] : offsets[end]]
     payload = compress(codec, plain)
     if HEADER_BYTES + len(payload) > bytes_max >= HEADER_BYTES + len(plain):
         codec, payload = Codec.NONE, plain
@@ -157,4 +173,4 @@ def _record_batch(
     head = _HEAD.pack(0, length, -1, 2)
     tail = _TAIL.pack(codec.value, records - 1, base_ms, latest_ms, -1, -1, -1, records)
     blob = b"".join((head, b"\0\0\0\0", tail, payload))
-    return EncodedBatch(blob, records, digest(rows.keys, rows.values, rows.headers, start, end))
+    return EncodedBatch(blob, records, crc)

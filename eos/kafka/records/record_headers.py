@@ -42,26 +42,36 @@ def headers(lists: Any) -> Headers | None:
     A record without headers ends with a header count of 0."""
     if lists is None or pa.types.is_null(lists.type):
         return None
-    is_flat = _is_flat(lists.type)
-    counts = values_of(pc.list_value_length(lists).cast(pa.int32()))
-    if is_flat:
-        if (counts & 1).any():
-            raise ValueError("a record has different numbers of header keys and values")
-        counts = counts >> 1
+    counts = counts_of(lists)
     first = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=first[1:])
     if not first[-1]:
         return None
     flat = pc.list_flatten(lists)  # this skips values that a null list may cover
-    of_keys, of_values = _halves(flat, counts, first) if is_flat else _fields(flat)
+    of_keys, of_values = _halves(flat, counts, first) if is_flat(lists.type) else _fields(flat)
     keys, values = blobs(of_keys, "headers.key"), blobs(of_values, "headers.value")
     if (keys.lengths < 0).any():
-        raise RecordRefusedError(
-            "header_key_null",
-            "a record has a header with a null key, which Kafka does not support",
-            hint="set the key of each element in the headers column; only a value may be null",
-        )
+        raise null_name()
     return Headers(counts, first, keys, values, _encode(keys, values, first))
+
+
+def counts_of(lists: Any) -> Ints:
+    """Return the number of headers of each record (int32). A null list has none."""
+    has_halves = is_flat(lists.type)
+    counts: Ints = values_of(pc.list_value_length(lists).cast(pa.int32()))
+    if not has_halves:
+        return counts
+    if (counts & 1).any():
+        raise ValueError("a record has different numbers of header keys and values")
+    return counts >> 1
+
+
+def null_name() -> RecordRefusedError:
+    return RecordRefusedError(
+        "header_key_null",
+        "a record has a header with a null key, which Kafka does not support",
+        hint="set the key of each element in the headers column; only a value may be null",
+    )
 
 
 def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
@@ -93,7 +103,8 @@ def _halves(flat: Any, counts: Ints, first: Ints) -> tuple[Any, Any]:
     return flat.take(array_of(keys, pa.int64())), flat.take(array_of(values, pa.int64()))
 
 
-def _is_flat(kind: Any) -> bool:
+def is_flat(kind: Any) -> bool:
+    """Return whether headers have this type's flat form. Raise RecordRefusedError for others."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if pa.types.is_binary(kind.value_type):
             return True

@@ -12,8 +12,10 @@ import numpy as np
 from eos.arrow import values_of
 from eos.kafka.records import varint
 from eos.kafka.records.columns import Blobs, Columns, blobs
+from eos.kafka.records.native_rows import NativeRows
 from eos.kafka.records.record_headers import Headers, headers
 from eos.kafka.records.varint import Ints
+from eos.native import library
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,15 @@ class Layout:
         return len(self.sizes)
 
 
-def layout(columns: Columns, base_timestamp_ms: int) -> Layout:
+def layout(columns: Columns, base_timestamp_ms: int) -> Layout | NativeRows:
+    """Return the records with their sizes. Both results lead to the same bytes."""
+    native = library.load()
+    if native is not None:
+        return NativeRows(native, columns, base_timestamp_ms)
+    return numpy_layout(columns, base_timestamp_ms)
+
+
+def numpy_layout(columns: Columns, base_timestamp_ms: int) -> Layout:
     keys, values = blobs(columns.key, "key"), blobs(columns.value, "value")
     listed = headers(columns.headers)
     key_length, value_length = varint.zigzag(keys.lengths), varint.zigzag(values.lengths)

@@ -1,27 +1,6 @@
-/* Records of Kafka's format v2 to Arrow buffers and back.
+/* Records of Kafka's format v2 to Arrow buffers. */
 
-   Plain C ABI: no allocation, no global state, no Python. A caller passes one struct of 64-bit fields
-   by its address; eos/native/structs.py has the same structs. Every read is checked against the given
-   length, because the bytes come from a broker. Every write is checked against the capacity that the
-   caller gives. */
-
-#include <stdint.h>
-#include <string.h>
-
-typedef uint8_t u8;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int32_t i32;
-typedef int64_t i64;
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* Raise it with every change of a struct or of a function's meaning. */
-#define ABI_VERSION 1
-
-EXPORT i64 eos_abi_version(void) { return ABI_VERSION; }
-
-/* ---- decode ------------------------------------------------------------------------------- */
+#include "kernels.h"
 
 enum { DONE = 0, FULL = 1, TOO_LARGE = 2, NEEDS_HEADERS = 3, BROKEN = -1 };
 
@@ -84,11 +63,6 @@ struct decoder {
   i64 error;
 };
 
-struct field {
-  const u8 *data;
-  i64 length; /* -1 for a null */
-};
-
 struct record {
   i64 time_delta;
   i64 offset_delta;
@@ -134,12 +108,6 @@ static inline int blob(const u8 **at, const u8 *end, struct field *out) {
   if (length > 0) *at += length;
   return 0;
 }
-
-#define TRY(expression)                \
-  do {                                 \
-    int error_ = (expression);         \
-    if (error_) return error_;         \
-  } while (0)
 
 /* Check the headers of a record, which must end at `end`, and add their sizes. */
 static int check_headers(const u8 *at, const u8 *end, struct record *r) {
