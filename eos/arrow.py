@@ -40,7 +40,7 @@ def scalar_of(value: int | bytes, kind: Any) -> Any:
 
 def text_of(value: str, count: int) -> Any:
     """Return a column with this text in each row."""
-    return pa.repeat(binaries([value.encode()]).cast(pa.string())[0], count)
+    return pa.repeat(binaries([value.encode()]).view(pa.string())[0], count)
 
 
 def longs(values: Any) -> Any:

@@ -22,13 +22,13 @@ from kafka import errors as kafka_errors
 from kafka.net.selector import NetworkSelector
 
 from eos.deadline import Deadline
-from eos.errors import EosError, UnsupportedBrokerError
+from eos.errors import EosError
 from eos.kafka import connection_cache
 from eos.kafka.client_options import security_options
 from eos.kafka.connection_manager import DIRECT, Manager
 from eos.kafka.exclusive_connection import ExclusiveConnections
 from eos.kafka.pending_request import PendingRequest
-from eos.kafka.refusals import message_of, refusal
+from eos.kafka.refusals import message_of, refusal, version_not_offered
 from eos.kafka.settings import KafkaSettings
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
@@ -234,7 +234,8 @@ class Connections:
         request = pending.request
         offered = connection.broker_version_data.api_versions.get(request.API_KEY)
         if offered is None or not offered[0] <= request.API_VERSION <= offered[1]:
-            pending.fail(_not_offered(pending, request, offered, self.address(pending.node)))
+            version, address = request.API_VERSION, self.address(pending.node)
+            pending.fail(version_not_offered(pending.api, version, offered, address))
             return
         if not pending.begin():
             return
@@ -325,20 +326,6 @@ def _drop_queue(channel: _Channel, cause: str) -> None:
 def _fail_all(channel: _Channel, error: EosError) -> None:
     while channel.queue:
         channel.queue.popleft().fail(error)
-
-
-def _not_offered(
-    pending: PendingRequest, request: Any, offered: tuple[int, int] | None, address: str
-) -> UnsupportedBrokerError:
-    known = "no version" if offered is None else f"versions {offered[0]} to {offered[1]}"
-    version = request.API_VERSION
-    return UnsupportedBrokerError(
-        "kafka_unsupported_version",
-        f"{address} does not support {pending.api} version {version}; it supports {known}",
-        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
-        api=pending.api,
-        address=address,
-    )
 
 
 def _silence_log() -> None:

@@ -8,6 +8,7 @@ mechanism that it supports; after that the reader sends and receives on it with 
 from __future__ import annotations
 
 import itertools
+import os
 import ssl
 import struct
 import threading
@@ -21,8 +22,8 @@ from kafka import errors as kafka_errors
 from kafka.net.connection import KafkaConnection
 
 from eos.deadline import Deadline
-from eos.errors import EosError, NoAnswerError, UnsupportedBrokerError
-from eos.kafka.refusals import message_of, refusal
+from eos.errors import NoAnswerError
+from eos.kafka.refusals import message_of, refusal, version_not_offered
 from eos.kafka.settings import KafkaSettings
 
 Node = int | str
@@ -131,7 +132,7 @@ class ExclusiveConnection:
 
 class ExclusiveConnections:
     """Exclusive connections of a process to all brokers: those in use, and those kept for the next
-    task. `manager` and `net` are those of the shared connections."""
+    task. `net` and `manager` are those of the shared connections."""
 
     def __init__(
         self, net: Any, manager: Any, settings: KafkaSettings, address: Callable[[Node], str]
@@ -143,10 +144,15 @@ class ExclusiveConnections:
         self._parked: list[ExclusiveConnection] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
 
-    def take(self, node: Node, api_key: int, version: int, deadline: Deadline) -> Any:
+    def take(
+        self, node: Node, api_key: int, version: int, deadline: Deadline
+    ) -> ExclusiveConnection:
         """Return a connection to this broker. Raise UnsupportedBrokerError if the broker lacks
         this version of the request."""
+        if self._closed or os.getpid() != self._pid:
+            raise RuntimeError("this client is closed, or belongs to the parent process")
         while True:
             with self._lock:
                 found = next((each for each in self._parked if each.node == node), None)
@@ -226,16 +232,16 @@ class ExclusiveConnections:
             if refused is not None:
                 raise refused from error
             raise kafka_errors.KafkaConnectionError(message_of(error)) from error
-        offered = connection.broker_version_data.api_versions.get(api_key, (0, -1))
+        offered = connection.broker_version_data.api_versions.get(api_key)
         lifetime_ms = connection._reauth.session_lifetime_ms  # noqa: SLF001
         sock = connection.transport.detach()
         expires_at = None
         if lifetime_ms:
             expires_at = time.monotonic() + lifetime_ms * _SESSION_USED / 1000
         made = ExclusiveConnection(node, sock, self._settings, expires_at)
-        if not offered[0] <= version <= offered[1]:
+        if offered is None or not offered[0] <= version <= offered[1]:
             made.close()
-            raise _not_offered(self._address(node), version, offered)
+            raise version_not_offered("Fetch", version, offered, self._address(node))
         return made
 
 
@@ -249,15 +255,4 @@ def _no_answer(node: Node, cause: str, *, sent: bool) -> NoAnswerError:
     did = "was sent, but was not answered" if sent else "could not be sent"
     return NoAnswerError(
         code, f"Fetch {did} by broker {node}: {cause}", api="Fetch", node=node, sent=sent
-    )
-
-
-def _not_offered(address: str, version: int, offered: tuple[int, int]) -> EosError:
-    return UnsupportedBrokerError(
-        "kafka_unsupported_version",
-        f"{address} does not support Fetch version {version}; it supports versions {offered[0]} to "
-        f"{offered[1]}",
-        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
-        api="Fetch",
-        address=address,
     )

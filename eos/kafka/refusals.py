@@ -9,7 +9,12 @@ from typing import Any
 
 from kafka import errors as kafka_errors
 
-from eos.errors import EosError, KafkaRefusedError, UnavailableError
+from eos.errors import (
+    EosError,
+    KafkaRefusedError,
+    UnavailableError,
+    UnsupportedBrokerError,
+)
 from eos.kafka import acls
 from eos.kafka.outcomes import code_of, name_of
 from eos.kafka.settings import KafkaSettings
@@ -111,6 +116,19 @@ def _resource(error: int, what: str) -> str:
     if acls.RESOURCES.get(error) == "Topic":
         return name if kind == "topic" else "" if kind == "group" else kind.rpartition("-")[0]
     return name if kind == "group" else kind
+
+
+def version_not_offered(
+    api: str, version: int, offered: tuple[int, int] | None, address: str
+) -> UnsupportedBrokerError:
+    known = "no version" if offered is None else f"versions {offered[0]} to {offered[1]}"
+    return UnsupportedBrokerError(
+        "kafka_unsupported_version",
+        f"{address} does not support {api} version {version}; it supports {known}",
+        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
+        api=api,
+        address=address,
+    )
 
 
 def message_of(error: BaseException) -> str:

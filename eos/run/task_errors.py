@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
+from eos.errors import AttemptFailedError, EosError, TransformError
+from eos.kafka.read_errors import lost_records
 from eos.run.java_client_errors import avro_refusal, source_refusal
 from eos.seal import crossed
 from eos.spark.failure import Failure, Link
@@ -55,12 +56,7 @@ def data_loss(failure: Failure) -> EosError | None:
         return None
     full = found.message.partition("Reason:")[2].strip() or found.message.strip()
     reason = full[:500]
-    return PromiseBrokenError(
-        "source_lost_records",
-        f"the source lost records before they were read: {reason}",
-        hint="retention or another client deleted them; they can't be restored, and nothing was "
-        "skipped so far. Run `eos recover PIPELINE` to compare the source with the ledger",
-    )
+    return lost_records(reason)
 
 
 def _is_loss(link: Link) -> bool:

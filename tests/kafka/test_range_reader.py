@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 from support.varied_topics import Row, VariedTopics, expected, read_ranges
@@ -80,3 +82,49 @@ def test_a_range_may_begin_and_end_inside_a_record_batch(
         for row in records
         if row[:2] == partition and start <= row.offset < end
     ]
+
+
+FORK = """
+import gc, os, sys
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import KafkaClient
+from eos.kafka.range_fetcher import Range
+from eos.kafka.range_reader import read_columns
+from eos.kafka.settings import KafkaSettings
+
+settings = KafkaSettings((sys.argv[1],))
+ranges = [Range(TopicPartition(sys.argv[2], 0), 0, int(sys.argv[3]))]
+
+def read(client):
+    return [batch.to_pylist() for batch in read_columns(client.fetch_ranges(ranges))]
+
+parents = KafkaClient.shared(settings)
+expected = read(parents)
+child = os.fork()
+if not child:
+    fresh = read(KafkaClient.shared(settings)) == expected
+    try:
+        read(parents)
+        refused = False
+    except RuntimeError:
+        refused = True
+    parents.close()
+    del parents
+    gc.collect()
+    os._exit(0 if fresh and refused else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+(parked,) = parents._connections.exclusive._parked
+assert parked.is_usable
+assert read(parents) == expected
+assert parents._connections.exclusive._parked == [parked]
+print("fine")
+"""
+
+
+def test_a_forked_child_reads_by_a_connection_of_its_own(varied: VariedTopics) -> None:
+    """And leaves the parent's connection as it is."""
+    last = varied.ranges[-1]
+    words = [varied.bootstrap, last.partition.topic, str(last.end)]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, *words]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")
