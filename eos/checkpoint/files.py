@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _PIECE_BYTES = 1 << 20
+_TEXT_MAX = 4_000  # of an exception of Java's
 
 
 class Files(Protocol):
@@ -209,5 +210,7 @@ def _as_os_errors() -> Iterator[None]:
 
 def _short(text: str) -> str:
     """Return the text without the packages of exception classes, which S3A repeats; cut at 500
-    characters."""
-    return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", text)[:500]
+    characters. The store may choose the text, and the expression takes quadratic time, so it reads
+    a part only."""
+    part = text[:_TEXT_MAX]
+    return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", part)[:500]

@@ -53,6 +53,10 @@ class Client:
         Any producer may register an unusable schema, so that is no reason to stop. Raise if the
         registry does not answer or refuses.
         """
+        # Four bytes of any record may be an id. Registries assign positive 32-bit numbers, and
+        # answer a larger one like a wrong path, which would end the run.
+        if not _is_number(schema_id):
+            return None
         found = self._request("GET", f"/schemas/ids/{schema_id}", deadline)
         try:
             return None if found is None else self._alone(found, {}, deadline)

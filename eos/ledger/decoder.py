@@ -26,6 +26,8 @@ from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableS
 
 # The names that `startup.checkpoint_dir` gives: the folder is joined to the state root.
 _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
+# Delta version, rules and token of `dedup.state_table.StateVersion`; empty: no producer is known.
+_PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _GAP_TYPES = (str, int, str, int, int, int, int)
 _PRODUCER_TYPES = (str, int, str, str, int, int, int)
@@ -152,7 +154,7 @@ def _position(fields: Fields) -> Position:
         query_id=fields.text("query_id"),
         batch_id=fields.number("batch_id", -1, INT64_MAX),
         is_reset=fields.flag("is_reset"),
-        producers=fields.text("producers", ""),
+        producers=fields.text("producers", "", pattern=_PRODUCERS),
         accepts_gap=fields.flag("accepts_gap"),
         keeps_state=fields.flag("keeps_state"),
         validate_first=fields.number("validate_first", 0, _VALIDATE_FIRST_MAX, 0),

@@ -36,6 +36,7 @@ SIDE_BY_SIDE = 4
 DOWNLOAD_MS_MAX = 15 * 60_000
 _POLL_S = 0.1
 _WORK_AGE_S_MAX = 24 * 3600
+_LINE_MAX = 1_000  # of a log: the expressions below take quadratic time for a line
 
 _SETTINGS = """\
 <ivysettings>
@@ -194,9 +195,8 @@ def _class_path() -> str:
 
 
 def _failure(missing: Sequence[Jar], failures: dict[str, str], work: Path) -> UnavailableError:
-    logs = "\n".join(
-        path.read_text(encoding="utf-8", errors="replace") for path in work.glob("ivy-*/log")
-    )
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in work.glob("ivy-*/log"))
+    logs = "\n".join(line[:_LINE_MAX] for text in texts for line in text.splitlines())
     lines = []
     for jar in missing[:5]:
         artifact = jar.coordinate.split(":")[1]

@@ -114,10 +114,10 @@ _UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUD
 
 
 # Matches a query, after comments and brackets. Any other text is a command, which Spark runs at
-# once.
-_QUERY = re.compile(
-    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table)\b", re.IGNORECASE | re.DOTALL
-)
+# once. A comment has one possible end: with more, a command between two comments would look like
+# one comment, and each comment would double the time.
+_COMMENT = r"--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
+_QUERY = re.compile(rf"(?:\s|\(|{_COMMENT})*(?:select|with|from|values|table)\b", re.IGNORECASE)
 
 
 class _Inside(threading.local):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from support.errors import raises
 
+from eos.checkpoint import files as module
 from eos.checkpoint.files import LocalFiles, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
@@ -139,3 +141,18 @@ def test_reading_local_checkpoints_imports_no_spark():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_stores_long_text_is_shortened_in_bounded_time() -> None:
+    """Of ten times the text, the same part is read. It took a hundred times as long."""
+
+    def shorten(count: int) -> float:
+        began = time.process_time()
+        module._short("a.b." * count)
+        return time.process_time() - began
+
+    assert (
+        module._short("java.io.IOException: x.y.z.S3Exception: no")
+        == "IOException: S3Exception: no"
+    )
+    assert shorten(10_000) < 20 * shorten(1_000) + 0.5

@@ -128,3 +128,15 @@ def test_the_repository_is_the_users_choice_then_the_mirror_then_the_default(
     settings.write_text("<broken")
     monkeypatch.delenv(jar_download.REPOSITORY)
     assert jar_download.repository() is None
+
+
+def test_a_failed_download_names_the_address_and_the_first_error_of_a_long_log(
+    jar: Jar, tmp_path: Path
+) -> None:
+    """The log quotes what a server answers. In whole, its longest line would take minutes."""
+    (tmp_path / "ivy-0").mkdir()
+    lines = ["https://repo.example/g/a/1/a-1.jar", "x" * 300_000, "\tjava.net.ConnectException: no"]
+    (tmp_path / "ivy-0" / "log").write_text("\n".join(lines))
+    told = jar_download._failure([jar], {}, tmp_path).message
+    assert "g:a:1 from https://repo.example/g/a/1/a-1.jar" in told
+    assert "first error of the client: ConnectException: no" in told

@@ -46,6 +46,16 @@ def test_an_id_whose_references_are_missing_has_no_avro_schema(asked: FakeRegist
         client(asked).latest("other-value", TODAY)
 
 
+@pytest.mark.parametrize("number", [1 << 31, (1 << 32) - 1])
+def test_an_id_that_no_registry_assigns_is_a_miss_without_a_request(
+    asked: FakeRegistry, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Confluent's registry answers it as a path that does not exist."""
+    wrong_path = b'{"error_code": 404, "message": "HTTP 404 Not Found"}'
+    monkeypatch.setattr(client_module.Client, "_once", lambda *_: (404, wrong_path))
+    assert Writers({}, client(asked).schema).learn([number]) == []
+
+
 def test_an_older_version_of_another_type_is_skipped_and_the_latest_is_not(
     asked: FakeRegistry,
 ) -> None:

@@ -137,6 +137,28 @@ def test_a_pivot_names_its_values() -> None:
         grouped.pivot("a", ["x"])
 
 
+@pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/* a */ INSERT INTO t /* b */ SELECT 1",
+        "/* a **/ -- b\n SET x = 1 /**/ (SELECT 1)",
+        "/**/" * 40 + "INSERT INTO t SELECT 1",  # each comment doubled the time
+        "/*" + "a*" * 10_000,
+    ],
+)
+def test_a_command_is_refused_whatever_comments_are_around_it(command: str) -> None:
+    with raises("transform_call_forbidden", TransformError):
+        object.__new__(SparkSession).sql(command)
+
+
+@pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize("query", ["/* a **/ /***/ -- b\n((SELECT 1", "\n/*/ a */with", "/**/FROM"])
+def test_a_query_may_begin_with_comments_and_brackets(query: str) -> None:
+    with pytest.raises(AttributeError):  # Spark is asked, and there is none
+        object.__new__(SparkSession).sql(query)
+
+
 def test_outside_of_a_transform_all_is_as_it_was() -> None:
     before = [owner.__dict__.get(name) for owner, name in REFUSED]
     with guarded("tests:step"):
