@@ -18,7 +18,6 @@ from eos.errors import EosError, TransformError
 from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
-from eos.plan.security import naming_principal
 from eos.plan.tree import lines, mermaid, stages
 from eos.printable import escaped
 from eos.transform.functions import load
@@ -150,12 +149,12 @@ def _known(planned: Plan) -> TablesInLedger | None:
 
     The checks of the cluster report the reason.
     """
+    from eos.cli.connection import client_of
     from eos.delta.sinks import TablesInLedger, newest_attempt
     from eos.inspect.snapshot import short_deadline, take_snapshot
-    from eos.kafka.client import KafkaClient
 
     try:
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+        with client_of(planned) as client:
             view = take_snapshot(planned, client)
             if view.last is None:
                 return None
@@ -190,11 +189,11 @@ def _latest(planned: Plan, profile: Profile) -> Plan:
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:
+    from eos.cli.connection import client_of
     from eos.inspect.cluster_check import cluster
     from eos.inspect.topic_check import topics
-    from eos.kafka.client import KafkaClient
 
-    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+    with client_of(planned) as client:
         found = list(cluster(client, planned))
         yield from found
         if not any(each.subject == "features" and each.level == "finding" for each in found):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from contextlib import closing
 from pathlib import Path
 
+from eos.cli.connection import client_of
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
@@ -15,13 +15,11 @@ from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import listed
 from eos.inspect.status_render import as_json, lines
-from eos.kafka.client import KafkaClient
 from eos.launch.options import project_of
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
-from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.startup.liveness import Liveness
 
@@ -52,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             f"{arguments}` checks all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
-    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+    with client_of(planned) as client:
         return _print_status(read_status(planned, client), name, options.json)
 
 

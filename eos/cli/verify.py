@@ -17,6 +17,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
+from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import Profile
@@ -24,11 +25,9 @@ from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
 from eos.inspect.snapshot import readable
 from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
 from eos.location import local_path
 from eos.plan.delta_sink import app_of
-from eos.plan.plan import Plan, plan
-from eos.plan.security import naming_principal
+from eos.plan.plan import Plan
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import ProvenDrop as Dropped
@@ -46,10 +45,8 @@ _MORE = "more findings in earlier verifications"
 def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    with addresses(profile) as bootstrap:
-        planned = plan(pipeline, profile, bootstrap, ())
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
-            rendered = _verified(planned, profile, client, options)
+    with connected(pipeline, profile) as (planned, client):
+        rendered = _verified(planned, profile, client, options)
     if options.json:
         print(json.dumps(as_json(rendered)))
     else:
