@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eos import sql_text
-from eos.cli import markdown
 from eos.cli.pipeline_argument import file_of
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
@@ -29,6 +29,12 @@ from eos.transform import nondeterministic_calls
 from eos.transform.functions import load
 from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
+
+_BLOCK = re.compile(r"^```ya?ml\b[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+# A complete pipeline has these keys, even if one of the last two is misspelt. Parts of a pipeline
+# and other YAML are skipped.
+_VERSION_KEY = re.compile(r"^version:", re.MULTILINE)
+_SOURCE_OR_SINK = re.compile(r"^(source|sink):", re.MULTILINE)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -75,7 +81,14 @@ def errors(path: Path) -> list[Problem]:
 def _pipelines(path: Path) -> list[str | None]:
     """Return the text of each pipeline in a Markdown file; [None] if `path` is a pipeline file."""
     is_markdown = path.suffix.lower() in (".md", ".markdown")
-    return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
+    return [*_in_markdown(text_of(path, "the document"))] if is_markdown else [None]
+
+
+def _in_markdown(document: str) -> Iterator[str]:
+    """Yield each pipeline of a document, padded so that its line numbers are the document's."""
+    for block in _BLOCK.finditer(document):
+        if _VERSION_KEY.search(block["text"]) and _SOURCE_OR_SINK.search(block["text"]):
+            yield "\n" * document.count("\n", 0, block.start("text")) + block["text"]
 
 
 def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:

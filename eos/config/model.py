@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from eos.config.audit import AuditProfile
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
@@ -276,6 +275,18 @@ class NamesProfile(Strict):
     """The prefix of ledger topic, group and transactional id: one namespace for each team."""
 
     prefix: str = Field(default="eos", pattern=PREFIX_PATTERN)
+
+
+class AuditProfile(Strict):
+    """The audit table.
+
+    `transactions`: a Delta table under the state root with the outcome of every attempt.
+
+    `behind_max`: the pipeline begins no attempt while the table lags by this number of attempts.
+    """
+
+    transactions: bool = True
+    behind_max: int = Field(default=1000, ge=1)
 
 
 class ProfileFile(Strict):

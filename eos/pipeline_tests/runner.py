@@ -21,8 +21,8 @@ from eos.spark import dead_letters
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import deduplicate_test
 from eos.spark.lookup_tables import opened
-from eos.spark.rule_check import require_lasting
 from eos.spark.sink_columns import sink_columns
+from eos.spark.steps import require_lasting
 from eos.startup.stateful_pipeline import require_allowed
 from eos.transform.functions import apply
 from eos.transform.nondeterminism import unstable
