@@ -26,6 +26,7 @@ from eos.config.base import (
     Strict,
     Topic,
     one_as_list,
+    require_unique,
     word_or_mapping,
 )
 from eos.config.delta_sink import DeltaSinks
@@ -166,10 +167,7 @@ class Sink(Strict):
 
     @model_validator(mode="after")
     def _names_a_topic_once(self) -> Sink:
-        names = self.topic_names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"expected unique target topics, `{twice[0]}` appears twice")
+        require_unique("target topics", self.topic_names)
         return self
 
     @property

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
 from eos.seal import crossed, of_this_process
 from eos.spark.failure import Failure
@@ -143,16 +144,16 @@ def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
     never match, and each merge would add another one."""
     spark = rows.sparkSession
     keys = {key.lower() for key in table.keys}
-    quoted = [_quoted(name) for name in rows.columns]
-    rest = [_quoted(name) for name in rows.columns if name.lower() not in keys]
-    on = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in table.keys)
+    columns = [quoted(name) for name in rows.columns]
+    rest = [quoted(name) for name in rows.columns if name.lower() not in keys]
+    on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in table.keys)
     update = ", ".join(f"{name} = s.{name}" for name in rest)
     text = [
         f"MERGE {'WITH SCHEMA EVOLUTION ' if table.evolves else ''}INTO",
-        f"delta.{_quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
+        f"delta.{quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
         f"WHEN MATCHED THEN UPDATE SET {update}" if rest else "",
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(quoted)})",
-        f"VALUES ({', '.join(f's.{name}' for name in quoted)})",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})",
+        f"VALUES ({', '.join(f's.{name}' for name in columns)})",
     ]
     rows.createOrReplaceTempView(_VIEW)
     spark.conf.set(_APP, app)
@@ -207,7 +208,3 @@ def _cause(failure: Failure, error: Exception) -> str:
         first = failure.links[0]
         return f"{first.kind}: {first.line}"[:500]
     return (found.line if found else message_of(error))[:500]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

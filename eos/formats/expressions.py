@@ -147,8 +147,10 @@ def columns_of(name: str, each: Format) -> list[str]:
 
 
 def quoted(name: str) -> str:
+    """Return a name as SQL reads it whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
+    """Return a text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

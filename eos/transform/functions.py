@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eos.errors import EosError, TransformError
+from eos.suggestion import did_you_mean_note
 from eos.transform import batch_functions, sql
 from eos.transform.arguments import fitted
 from eos.transform.guard import guarded
@@ -182,7 +182,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bo
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        did_you_mean = _did_you_mean(name, known)
+        did_you_mean = did_you_mean_note(name, known)
         raise TransformError(
             "transform_function_missing",
             f"transform `{reference}`: {module.__file__} has no function `{name}`{did_you_mean}",
@@ -290,8 +290,3 @@ def _line_of(error: Exception | SystemExit) -> str:
         and not any(part in frame.filename for part in _NOT_THE_USERS)
     ]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-
-
-def _did_you_mean(misspelt: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(misspelt, known, n=1)
-    return f" (did you mean `{close[0]}`?)" if close else ""
