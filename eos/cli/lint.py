@@ -48,7 +48,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
     """
     texts = [(path, text) for path in paths for text in _pipelines(path)]
     problems = [problem for path, text in texts for problem in _find(path, text)]
-    problems += _named_twice([path for path, text in texts if text is None])
+    problems += _repeated_names([path for path, text in texts if text is None])
     if as_json:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
     else:
@@ -94,7 +94,7 @@ def _in_markdown(document: str) -> Iterator[str]:
 def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:
     """Return the problems of the file's text and of its valid parts."""
     problems, parts = load_parts(path, text=text)
-    found = [*problems, *_rules(parts, launches), *_unread(parts)]
+    found = [*problems, *_rules(parts, launches), *_unread_schemas(parts)]
     # A user's module may print on import; stdout is for the findings.
     with contextlib.redirect_stdout(sys.stderr):
         found += _steps(parts, launches)
@@ -103,7 +103,7 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
 
 
-def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
+def _repeated_names(paths: Sequence[Path]) -> Iterable[Problem]:
     """Yield a warning for each file of a project that has the name of another one.
 
     All that a pipeline keeps is identified by its name and the profile. It is no error, because
@@ -123,7 +123,7 @@ def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
-        if key != "sql" and launches and _is_drivers(getattr(step, key), parts):
+        if key != "sql" and launches and _only_driver_can_check(getattr(step, key), parts):
             continue
         try:
             (loaded,) = load([step], parts.project_root, parts.folder, is_preview=True)
@@ -142,7 +142,7 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield from _unstable_calls(loaded.python)
 
 
-def _is_drivers(reference: str, parts: Parts) -> bool:
+def _only_driver_can_check(reference: str, parts: Parts) -> bool:
     """Return whether only the driver can check the function.
 
     It may import modules that this machine lacks, or its own module may be in none of the
@@ -192,7 +192,7 @@ def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield parts.places.problem(at, message)
 
 
-def _unread(parts: Parts) -> Iterable[Problem]:
+def _unread_schemas(parts: Parts) -> Iterable[Problem]:
     """Yield a note for each schema that only the schema registry has."""
     sides: dict[Location, Source | KafkaSink] = dict(parts.sinks)
     if parts.source is not None:

@@ -66,7 +66,7 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     with addresses(profile) as bootstrap:
         reachable = replace(planned, bootstrap=bootstrap)
         yield from _cluster(reachable)
-        known = _known(reachable) if planned.tables else None
+        known = _tables_in_ledger(reachable) if planned.tables else None
     yield from audit(profile)
     yield from _registry(planned, profile)
     yield from checked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
@@ -88,8 +88,8 @@ def _spark(
     ):
         found = [
             *checked("spark", lambda: _steps(session, planned)),
-            *_joined(session, planned),
-            *_delta(session, planned, known),
+            *_lookup_tables(session, planned),
+            *_delta_tables(session, planned, known),
         ]
     yield from found
 
@@ -109,7 +109,7 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
         yield ok("order", "records of a source partition keep their order in a target partition")
 
 
-def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
+def _lookup_tables(session: SparkSession, planned: Plan) -> Iterator[Check]:
     """Yield a check of each table that steps join."""
     from eos.spark.lookup_tables import require
 
@@ -121,7 +121,9 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
         yield from checked("table", partial(check, each))
 
 
-def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -> Iterator[Check]:
+def _delta_tables(
+    session: SparkSession, planned: Plan, known: TablesInLedger | None
+) -> Iterator[Check]:
     """Yield a check of each table that is written."""
     from eos.delta.sinks import open_delta_sinks
     from eos.faults import CrashPlan
@@ -138,13 +140,13 @@ def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -
                 plan = with_state(planned, check_stream(rows, planned.output_mode), bus)
             tables = open_delta_sinks(plan, session, bus, CrashPlan())
             assert tables is not None, "it has tables"
-            return ok("delta", tables.foreseen(table, rows, known))
+            return ok("delta", tables.predict_table(table, rows, known))
 
     for table in planned.tables:
         yield from checked("delta", partial(check, table))
 
 
-def _known(planned: Plan) -> TablesInLedger | None:
+def _tables_in_ledger(planned: Plan) -> TablesInLedger | None:
     """Return the state of Delta tables in the ledger; None if it is unavailable.
 
     The checks of the cluster report the reason.

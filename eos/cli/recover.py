@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error(
             "--yes applies the change of a verb: add one, such as --set-checkpoint-aside"
         )
-    command = command_of(options.pipeline, _repeated(options))
+    command = command_of(options.pipeline, _options_to_repeat(options))
     with _readable():
         pipeline = find_pipeline(options.pipeline)
         profile = load_profile(options.profile, pipeline.project_root)
@@ -138,7 +138,7 @@ def _verb(options: argparse.Namespace) -> Verb | None:
     return checkpoint.set_aside if options.set_checkpoint_aside else None
 
 
-def _repeated(options: argparse.Namespace) -> list[str]:
+def _options_to_repeat(options: argparse.Namespace) -> list[str]:
     """Return the options that the next command needs, too."""
     found = ["--profile", options.profile] if options.profile else []
     found += ["--take-over"] if options.take_over else []

@@ -13,7 +13,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
 from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
-from eos.inspect.status_list import listed
+from eos.inspect.status_list import list_pipelines
 from eos.inspect.status_render import as_json, lines
 from eos.launch.options import project_of
 from eos.local.broker_probe import silent
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     # The next command needs the profile, too.
-    name = shlex.join([options.pipeline, *_repeated(options.profile)])
+    name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])
     addresses = profile.kafka.bootstrap
     if addresses is None:
         embedded = status_of(profile.local_root / "broker")
@@ -61,7 +61,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
         raise UsageError(
             "state_root_remote",
             f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
-            "this machine, so its pipelines can't be listed",
+            "this machine, so its pipelines can't be list_pipelines",
             hint="give the name of a pipeline: `eos status NAME`",
         )
     # Late: they import Delta, which the status of one pipeline does not need.
@@ -70,7 +70,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
 
     location = location_of(profile)
     table = None if location is None else TransactionsTable(location)
-    found = listed(Path(root), profile.names.prefix, table)
+    found = list_pipelines(Path(root), profile.names.prefix, table)
     if is_json:
         pipelines = [each.as_json() for each in found]
         print(json.dumps({"state_root": str(root), "pipelines": pipelines}))
@@ -79,7 +79,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     return 0
 
 
-def _repeated(profile: str | None) -> list[str]:
+def _options_to_repeat(profile: str | None) -> list[str]:
     return ["--profile", profile] if profile else []
 
 

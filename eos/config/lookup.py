@@ -49,7 +49,7 @@ class StaticTable(Strict):
         return found
 
 
-def _named(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
+def _require_names(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
     lower = [name.lower() for name in tables]
     require_unique("table names", lower)
     if INPUT in lower:
@@ -57,4 +57,4 @@ def _named(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
     return tables
 
 
-StaticTables = Annotated[dict[Identifier, StaticTable], AfterValidator(_named)]
+StaticTables = Annotated[dict[Identifier, StaticTable], AfterValidator(_require_names)]

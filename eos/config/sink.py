@@ -68,7 +68,7 @@ class EncodedFormat(Strict):
         return self
 
 
-def _no_word(text: str) -> str:
+def _refuse_json_word(text: str) -> str:
     if text == "json":
         raise ValueError("expected a key of chosen columns, such as `{json: [order_id]}`")
     return text
@@ -86,7 +86,7 @@ Value = Annotated[
     ),
 ]
 Key = Annotated[
-    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)]
+    Annotated[Expression, AfterValidator(_refuse_json_word), Tag(WORD)]
     | Annotated[EncodedFormat, Tag(MAPPING)],
     word_or_mapping(
         "expected string, an SQL expression, or a mapping with the key json, avro or protobuf"

@@ -20,7 +20,7 @@ _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
 _RANK, _SAME = "__eos_rank", "__eos_same"
 
 
-def shaped(rows: DataFrame, table: Table) -> DataFrame:
+def rows_to_write(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows and columns to write. Builds a plan and runs nothing.
 
     If `rows` is a stream, only the schema of the result is valid.

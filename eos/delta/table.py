@@ -97,12 +97,12 @@ def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
     except EosError:
         raise
     except Exception as error:
-        raise _failed(table, "can't be read", error) from error
+        raise _error_of(table, "can't be read", error) from error
 
 
 def create(spark: SparkSession, table: Table, schema: StructType, app: str, version: int) -> None:
     """Create the table if it is absent, and commit an empty write with this version to it."""
-    _appended(spark.createDataFrame([], schema), table, app, version)
+    _append(spark.createDataFrame([], schema), table, app, version)
 
 
 def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
@@ -110,13 +110,13 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     for number in range(1, TRIES_MAX + 1):
         try:
             if table.keys:
-                _merged(rows, table, app, version)
+                _merge(rows, table, app, version)
             else:
-                _appended(rows, table, app, version)
+                _append(rows, table, app, version)
             break
         except Exception as error:
             if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
-                raise _failed(table, "could not be written", error) from error
+                raise _error_of(table, "could not be written", error) from error
             time.sleep(_PAUSE_S * number)  # the other writer's commit has no event to wait for
     view = view_table(rows.sparkSession, table, app)
     if view is None:
@@ -129,7 +129,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     return view
 
 
-def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
+def _append(rows: DataFrame, table: Table, app: str, version: int) -> None:
     writer = rows.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app).option("txnVersion", str(version))
     if table.partition_by:
@@ -139,7 +139,7 @@ def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
     writer.save(table.path)
 
 
-def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
+def _merge(rows: DataFrame, table: Table, app: str, version: int) -> None:
     """Merge one row for each key. Nulls are equal as keys: with `=`, rows with a null key would
     never match, and each merge would add another one."""
     spark = rows.sparkSession
@@ -166,7 +166,7 @@ def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
         spark.catalog.dropTempView(_VIEW)
 
 
-def _failed(table: Table, problem: str, error: Exception) -> EosError:
+def _error_of(table: Table, problem: str, error: Exception) -> EosError:
     failure = Failure.of(error)
     found = crossed(failure.text)
     if found is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from eos.formats.schema_ids import Writers, chosen, id_in, is_unknown
+from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
 
 def parsed(name: str, each: Format) -> str:
     if each.subject:
-        result = chosen(
+        result = parse_by_id(
             name, each.written_by, lambda at, written: _from_avro(at, written, each.schema)
         )
         return f"{result} AS {PARSED[name]}"

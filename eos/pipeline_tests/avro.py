@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eos.formats.expressions import literal
-from eos.formats.schema_ids import framed, record_in
+from eos.formats.schema_ids import record_in, schema_id_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ def encoded(
         if read.kind == "avro" and meant:
             encoded = _from_json(frame, name, read.schema)
             if read.subject:
-                encoded = f"concat({framed(list(read.written_by)[-1])}, {encoded})"
+                encoded = f"concat({schema_id_prefix(list(read.written_by)[-1])}, {encoded})"
             is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
             chosen = f"IF({is_meant}, {encoded}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
     """Return the lookup tables by name, with the columns of the pipeline file. Reads no rows."""
-    return {each.name: _opened(each, spark) for each in plan.lookups}
+    return {each.name: _open(each, spark) for each in plan.lookups}
 
 
-def _opened(each: LookupTable, spark: SparkSession) -> DataFrame:
+def _open(each: LookupTable, spark: SparkSession) -> DataFrame:
     if each.kind == "delta":
         reader = spark.read.format("delta")
         if each.version is not None:
@@ -94,7 +94,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
     for each in plan.lookups:
         label = f"the table {each.name} ({each.path})"
         try:
-            plain = _opened(each, spark) if each.kind == "csv" else _plain(each, spark)
+            plain = _open(each, spark) if each.kind == "csv" else _plain(each, spark)
             has = {field.name.lower(): field.dataType.simpleString() for field in plain.schema}
             required = _columns(each, spark)
         except Exception as error:

@@ -13,7 +13,7 @@ from eos.config import avro
 from eos.encode.record_errors import AT
 from eos.errors import TransformError
 from eos.formats.expressions import literal, quoted
-from eos.formats.schema_ids import framed
+from eos.formats.schema_ids import schema_id_prefix
 from eos.transform.batch_functions import KAFKAS_HEADERS
 from eos.transform.sql import message_of
 
@@ -73,10 +73,10 @@ def sink_columns(
             columns["__topic"] = "topic"
     outputs = plan.outputs
     if outputs.columns:
-        columns |= _computed(out, outputs, present, is_packed=is_packed)
+        columns |= _expressions(out, outputs, present, is_packed=is_packed)
     columns |= extra
     # As texts in one call, since PySpark needs 2 ms to create a column object.
-    result = _selected(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
+    result = _select(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
         result = result.where(" OR ".join(f"`{name}`" for name in named))
@@ -108,7 +108,7 @@ def _with_messages(result: DataFrame, plan: Plan) -> DataFrame:
     return result
 
 
-def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
+def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
@@ -178,7 +178,7 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
     return _NEVER_NULL
 
 
-def _computed(
+def _expressions(
     out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
 ) -> dict[str, str]:
     """Return an SQL expression for each output. One call to Spark finds the types of all of the
@@ -325,7 +325,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     )
     result = f"to_avro(struct({listed}), {literal(schema)})"
     if output.subject:
-        result = f"concat({framed(output.schema_id)}, {result})"
+        result = f"concat({schema_id_prefix(output.schema_id)}, {result})"
     return _or_tombstone(result, output, present)
 
 

@@ -21,7 +21,7 @@ _BY_POSITION = (
 )
 
 
-def fitted(
+def fit_arguments(
     reference: str,
     call: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -57,7 +57,7 @@ def fitted(
     hints = _hints(call)
     for name in [each for each in known if each in arguments and each in hints]:
         try:
-            found[name] = _converted(arguments[name], hints[name])
+            found[name] = _convert(arguments[name], hints[name])
         except ValidationError as error:
             reason = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
             problems.append(f"does not accept {arguments[name]!r:.60} as `{name}`: {reason}")
@@ -79,7 +79,7 @@ def _hints(call: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _converted(value: Any, annotation: Any) -> Any:
+def _convert(value: Any, annotation: Any) -> Any:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     except (PydanticUserError, SchemaError, TypeError):  # a type that no YAML value can have

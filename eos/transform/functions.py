@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from eos.errors import EosError, TransformError
 from eos.suggestion import did_you_mean_note
 from eos.transform import batch_functions, sql
-from eos.transform.arguments import fitted
-from eos.transform.guard import guarded
+from eos.transform.arguments import fit_arguments
+from eos.transform.guard import guard
 from eos.transform.outline import outline
 from eos.transform.sql import Query
 
@@ -101,7 +101,7 @@ def load(
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    find = partial(_found, within=within, is_preview=is_preview)
+    find = partial(_find, within=within, is_preview=is_preview)
     return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
@@ -174,7 +174,7 @@ def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatch
     return batch_functions.in_batches(frame, function.kind, *signature)
 
 
-def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
+def _find(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
     module_name, _, name = reference.partition(":")
     module = (outline(module_name, within) if is_preview else None) or _module(
         reference, module_name
@@ -196,7 +196,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bo
             hint="give the name of a function: `module:function`",
         )
     tables = tuple(step.tables)
-    given = fitted(reference, call, step.arguments, tables)
+    given = fit_arguments(reference, call, step.arguments, tables)
     own = _own_modules(within)
     return Function(reference, given, call, own, step.name or "", tables=tables)
 
@@ -245,7 +245,7 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
         return _in_batches(frame, function).applied()
     _travel_by_value(function.modules)
     try:
-        with guarded(function.python):
+        with guard(function.python):
             result = function.call(frame, **function.arguments, **tables)
     except EosError:
         raise

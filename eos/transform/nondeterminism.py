@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from eos.transform.plan_check import as_list, walked
+from eos.transform.plan_check import as_list, operators_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ def unstable(frame: DataFrame) -> tuple[str, ...]:
 
 
 def _names(plan: Any, clock: Any) -> Iterator[str]:
-    waiting = [each for node in walked(plan) for each in as_list(node.expressions())]
+    waiting = [each for node in operators_of(plan) for each in as_list(node.expressions())]
     for _ in range(_EXPRESSIONS_MAX):
         if not waiting:
             return

@@ -131,7 +131,9 @@ def _branches(plan: Any) -> int:
     Raise TransformError if it reads more than one streaming source. Spark would plan offsets for
     each source, but the ledger has one position.
     """
-    leaves = [node for node in walked(plan) if node.isStreaming() and not as_list(node.children())]
+    leaves = [
+        node for node in operators_of(plan) if node.isStreaming() and not as_list(node.children())
+    ]
     if any(not leaf.equals(leaves[0]) for leaf in leaves):
         raise TransformError(
             "stream_sources_multiple",
@@ -174,7 +176,7 @@ def _streaming(plan: Any) -> Iterator[str]:
 
     Operators on static tables alone are not included.
     """
-    for node in walked(plan):
+    for node in operators_of(plan):
         if not node.isStreaming():
             continue
         name = str(node.nodeName())
@@ -183,7 +185,7 @@ def _streaming(plan: Any) -> Iterator[str]:
             yield name
 
 
-def walked(plan: Any) -> Iterator[Any]:
+def operators_of(plan: Any) -> Iterator[Any]:
     """Yield all operators of a plan, from the top."""
     waiting = [plan]
     for _ in range(_NODES_MAX):
