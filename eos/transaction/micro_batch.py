@@ -331,7 +331,7 @@ class MicroBatches:
 
         Returns if it is committed. Raises AttemptFailedError if it is certainly not, and
         FencedError if another instance took over. If the commit's response is lost and the ledger
-        can't be read, the error leaves the attempt in doubt (`claim.is_undecided`).
+        can't be read, the error leaves the attempt in doubt (`ownership.is_undecided`).
         """
         reached = self.points.reached
         reached("ledger_record:before")
