@@ -61,7 +61,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
         raise UsageError(
             "state_root_remote",
             f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
-            "this machine, so its pipelines can't be list_pipelines",
+            "this machine, so its pipelines can't be listed",
             hint="give the name of a pipeline: `eos status NAME`",
         )
     # Late: they import Delta, which the status of one pipeline does not need.

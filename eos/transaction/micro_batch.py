@@ -47,7 +47,7 @@ class SourceView(Protocol):
 
 
 class Outcome(Enum):
-    """How an attempt that raised ends."""
+    """The end of an attempt that raised an error."""
 
     COMMITTED = "committed"  # the error was raised after the commit
     IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
@@ -88,7 +88,7 @@ class MicroBatches:
 
     @property
     def is_new(self) -> bool:
-        """Whether the ledger is empty."""
+        """Return whether the ledger is empty."""
         return self.ownership.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
@@ -146,7 +146,10 @@ class MicroBatches:
             self.lock.release()
 
     def is_at_rest(self, within_s: float) -> bool:
-        """Whether no attempt is running. If `is_stopping` was set before, none begins later."""
+        """Return whether no attempt is running.
+
+        If `is_stopping` was set before, none begins later.
+        """
         if not self.lock.acquire(timeout=within_s):
             return False
         self.lock.release()  # now: a stop waits for Spark's thread, which may need it

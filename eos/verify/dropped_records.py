@@ -26,7 +26,8 @@ from eos.verify.record_order import Order, RecordPosition
 from eos.verify.stamps import Stamps, hash_of
 
 REASONS = ("duplicate", "fenced")
-ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # claims to collect before a proof
+# A proof is made when the claims since the last one have this many attempts or producers.
+ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000
 SHOWN_MAX = 100  # dropped records that are listed with their proof
 
 

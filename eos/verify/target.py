@@ -32,7 +32,7 @@ class LogBounds(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Whether compaction, or retention by time or size, may delete records of a topic."""
+    """Two facts of a topic: may compaction, or retention by time or size, delete its records?"""
 
     is_compacted: bool = False
     can_expire: bool = True
