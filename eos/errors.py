@@ -56,7 +56,7 @@ def _rebuild(
     return kind(code, message, hint=hint, **fields)
 
 
-def reworded(
+def reword(
     error: _Error, *, message: str | None = None, hint: str | None = None, **fields: Any
 ) -> _Error:
     """Return a copy of the error with another message or hint, and with more fields."""
@@ -82,7 +82,7 @@ def about(pipeline: str, error: EosError) -> EosError:
     if error.message.startswith((f"{pipeline}: ", f"{pipeline} ")):
         return error
     hint = error.hint.replace("PIPELINE", pipeline)
-    return reworded(error, message=f"{pipeline}: {error.message}", hint=hint, pipeline=pipeline)
+    return reword(error, message=f"{pipeline}: {error.message}", hint=hint, pipeline=pipeline)
 
 
 @contextmanager
@@ -101,13 +101,13 @@ def naming(pipeline: str) -> Iterator[None]:
 THE_PRINCIPAL, PRINCIPAL = "The principal", "User:PRINCIPAL"
 
 
-def as_principal(principal: str, error: EosError) -> EosError:
+def with_principal(principal: str, error: EosError) -> EosError:
     """Return the error with our principal in it, if the code that raised it did not know the
     principal."""
     if PRINCIPAL not in error.hint:
         return error
     message = error.message.replace(THE_PRINCIPAL, principal)
-    return reworded(error, message=message, hint=error.hint.replace(PRINCIPAL, principal))
+    return reword(error, message=message, hint=error.hint.replace(PRINCIPAL, principal))
 
 
 class UsageError(EosError):

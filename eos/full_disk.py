@@ -56,13 +56,13 @@ def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Ite
     try:
         yield
     except Exception as error:
-        named = in_words(pipeline, error, folders())
+        named = full_disk_error(pipeline, error, folders())
         if named is None:
             raise
         raise named from error
 
 
-def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosError | None:
+def full_disk_error(pipeline: str, error: Exception, folders: Iterable[str]) -> EosError | None:
     """Return the error about the full disk. Return None if no full disk caused the error, or if an
     operator must act for another reason.
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eos import errors
-from eos.errors import EosError, reworded
+from eos.errors import EosError, reword
 
 _MARK = re.compile(r"\[eos-error ([A-Za-z0-9+/=]{1,524288}) ([0-9a-f]{64})\]")
 _MESSAGE_MAX, _HINT_MAX, _FIELD_MAX, _FIELDS_MAX = 4_000, 2_000, 300, 32
@@ -56,7 +56,7 @@ class Seal:
         message, hint = _cut(error.message, _MESSAGE_MAX), _cut(error.hint, _HINT_MAX)
         text = json.dumps([type(error).__name__, error.code, message, hint, fields])
         body = base64.b64encode(text.encode()).decode()
-        shown = reworded(error, message=message, hint=hint)
+        shown = reword(error, message=message, hint=hint)
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
 
     def crossed(self, text: str) -> EosError | None:

@@ -13,3 +13,9 @@ def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
     if close:
         return f"; did you mean `{close[0]}`?"
     return f"; known here: {', '.join(names)}" if or_all and names else ""
+
+
+def did_you_mean_note(wrong: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean ...?)`, or an empty text."""
+    close = difflib.get_close_matches(wrong, list(known), n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""

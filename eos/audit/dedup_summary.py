@@ -74,10 +74,10 @@ class Producers:
         if not self.verdicts:
             return
         accepted = self.verdicts - self.dead_letters
-        others = f"{_counted(self.verdicts, _DROPPED)} dropped; "
-        others += f"{_counted(accepted, _ACCEPTED)} accepted"
+        others = f"{_counts_text(self.verdicts, _DROPPED)} dropped; "
+        others += f"{_counts_text(accepted, _ACCEPTED)} accepted"
         if self.dead_letters:
-            others += f"; {_counted(self.dead_letters, _ACCEPTED)} to the dead letters"
+            others += f"; {_counts_text(self.dead_letters, _ACCEPTED)} to the dead letters"
         yield f"dedup       {self.verdicts['appended']:,} records in sequence; {others}"
         if self.states >= 0:
             yield f"            {self.states:,} states of producers"
@@ -115,6 +115,6 @@ class Producers:
         }
 
 
-def _counted(verdicts: Counter[str], names: tuple[str, ...]) -> str:
+def _counts_text(verdicts: Counter[str], names: tuple[str, ...]) -> str:
     found = [f"{verdicts[name]:,} {name}" for name in names if verdicts[name]]
     return ", ".join(found) or "none"

@@ -77,12 +77,12 @@ class Follower:
                 # One more try, so that the run continues if the table is available again.
                 failed = self._failure if self._tries > tried else None
                 if failed is not None or deadline.has_passed:
-                    raise self._too_far(failed)
+                    raise self._lag_error(failed)
                 self._wake.set()
                 self._lock.wait(deadline.left_ms / 1000)
 
     @property
-    def kept_from(self) -> int:
+    def needed_from(self) -> int:
         """Return the first ledger offset that the table lacks.
 
         The ledger must keep its records from there on.
@@ -142,10 +142,10 @@ class Follower:
                 self._maintain()
             except EosError as error:
                 is_settled = False
-                self._failed(error)
+                self._note_failure(error)
             except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
                 is_settled, cause = False, type(error).__name__
-                self._failed(
+                self._note_failure(
                     UnavailableError(
                         "audit_update_failed",
                         f"{cause}: {error}",
@@ -179,7 +179,7 @@ class Follower:
             )
         return found
 
-    def _failed(self, error: EosError) -> None:
+    def _note_failure(self, error: EosError) -> None:
         with self._lock:
             self._failure = error
             self._tries += 1
@@ -210,7 +210,7 @@ class Follower:
         except EosError as error:
             self._bus.emit(events.Warned(f"the audit table was not compacted: {error.message}"))
 
-    def _too_far(self, failed: EosError | None) -> EosError:
+    def _lag_error(self, failed: EosError | None) -> EosError:
         reason = failed.message if failed else "writing it takes too long"
         return PromiseBrokenError(
             "audit_table_lag",

@@ -88,7 +88,7 @@ class Projection:
         for _ in range(_TRIES_MAX):
             app = f"{self._app(Deadline.after_ms(_ASK_MS))}/ended"
             version = self.table.known(app) + 1
-            listed = self._aborted()
+            listed = self._read_aborted()
             new = [each for each in failed if (each["producer_id"], each["epoch"]) not in listed]
             if not new:
                 return 0
@@ -100,9 +100,9 @@ class Projection:
             except OvertakenError:  # another process that ends; it may add the same rows
                 continue
             return len(new)
-        raise self._too_many()
+        raise self._conflict_error()
 
-    def _aborted(self) -> set[tuple[int, int]]:
+    def _read_aborted(self) -> set[tuple[int, int]]:
         """Return the aborted identities in the table.
 
         The query uses the snapshot of `known` or a newer one. Rows added since that snapshot are
@@ -139,7 +139,7 @@ class Projection:
             self.reached("audit_append:after")
             reached = ProjectionResult(records[-1].offset, found.num_rows, range(until + 1, first))
             return reached, len(records) < RECORDS_MAX
-        raise self._too_many()
+        raise self._conflict_error()
 
     def maintain(self, files_max: int) -> None:
         """Compact and clean the table, so that the cost of a commit and a query stays constant."""
@@ -194,7 +194,7 @@ class Projection:
         tp = self._ledger
         return self._client.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
 
-    def _too_many(self) -> UnavailableError:
+    def _conflict_error(self) -> UnavailableError:
         tries = _TRIES_MAX
         return UnavailableError(
             "audit_table_conflict",

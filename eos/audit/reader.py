@@ -36,14 +36,14 @@ def walk(
     Neither transactions nor rows need to fit into memory. `since` selects by time, `records_max`
     selects the newest ledger records. Without both, all are read.
     """
-    condition = f"pipeline = '{_quoted(pipeline)}' AND ledger = '{_quoted(ledger)}'"
+    condition = f"pipeline = '{_escape(pipeline)}' AND ledger = '{_escape(ledger)}'"
     newest = table.query(
         "SELECT ledger_id, min(ledger_offset) AS oldest, "  # noqa: S608 - no parameters; quoted
         "max(ledger_offset) AS newest, max(ended_at) AS at "
         f"FROM transactions WHERE {condition} GROUP BY ledger_id"
     )
     ledgers = [
-        (each["ledger_id"], each["oldest"], each["newest"]) for each in sorted(newest, key=_at)
+        (each["ledger_id"], each["oldest"], each["newest"]) for each in sorted(newest, key=_time_of)
     ]
     if since is not None:
         condition += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
@@ -66,17 +66,17 @@ def _rows(
             end = min(start + _SORTED_MAX, newest + 1)
             yield from table.stream(
                 "SELECT * FROM transactions "  # noqa: S608 - the library has no parameters; quoted
-                f"WHERE {condition} AND ledger_id = '{_quoted(ledger_id)}' "
+                f"WHERE {condition} AND ledger_id = '{_escape(ledger_id)}' "
                 f"AND ledger_offset >= {start} AND ledger_offset < {end} "
                 f"ORDER BY ledger_offset, outcome = '{COMMITTED}', epoch, "
                 "producer_id, target_topic NULLS FIRST, target_partition NULLS FIRST"
             )
 
 
-def _at(found: Mapping[str, Any]) -> datetime:
+def _time_of(found: Mapping[str, Any]) -> datetime:
     at: datetime | None = found["at"]
     return at or _OLDEST
 
 
-def _quoted(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("'", "''")

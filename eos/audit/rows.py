@@ -111,7 +111,7 @@ def rows(
         of_record = shared(pipeline, ledger, ledger_id, record)
         for failed in record.failed:
             yield aborted(of_record, failed)
-        yield from _committed(of_record, record)
+        yield from _committed_rows(of_record, record)
 
 
 def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
@@ -141,7 +141,7 @@ def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
     }
 
 
-def _committed(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
+def _committed_rows(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends

@@ -73,7 +73,7 @@ class TransactionsTable:
         """
         require_room(self.location)
         with self._delta_errors():
-            table = self._opened()
+            table = self._open()
             version = table.transaction_version(app)
             return -1 if version is None else int(version)
 
@@ -110,7 +110,7 @@ class TransactionsTable:
         """Merge smaller files of one pipeline. Files of other pipelines are not touched."""
         require_room(self.location)
         with self._delta_errors():
-            table = self._opened()
+            table = self._open()
             table.optimize.compact(
                 partition_filters=[(PARTITION, "=", pipeline)], target_size=file_bytes
             )
@@ -122,7 +122,7 @@ class TransactionsTable:
         """
         require_room(self.location)
         with self._delta_errors():
-            table = self._opened()
+            table = self._open()
             # Check all files in the folder, not only those that the log lists as deleted. A
             # checkpoint drops these entries after the same hour, and a third of all files would
             # stay forever. Files younger than an hour are kept, and so are those of a commit in
@@ -147,7 +147,7 @@ class TransactionsTable:
             for batch in pa.RecordBatchReader.from_stream(found):
                 yield from batch.to_pylist()
 
-    def _opened(self) -> DeltaTable:
+    def _open(self) -> DeltaTable:
         """Return the table at its newest version."""
         if self._table is not None and self._is_there(self._table):
             self._table.update_incremental()

@@ -33,7 +33,7 @@ class Audit(Protocol):
     def committed(self) -> None: ...
 
     @property
-    def kept_from(self) -> int | None:
+    def needed_from(self) -> int | None:
         """Return the first ledger offset that must be kept; None if all may be trimmed."""
 
     def close(
@@ -44,7 +44,7 @@ class Audit(Protocol):
 class _NoAudit:
     """A run without an audit table."""
 
-    kept_from = None
+    needed_from = None
 
     def start(self) -> None:
         pass

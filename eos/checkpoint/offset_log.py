@@ -253,7 +253,7 @@ def parse_query_id(text: str, path: str) -> str:
     try:
         return parsed(text.encode()).text("id")
     except ValueError as error:
-        raise _unknown(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def parse_ends(text: str, path: str) -> Offsets:
@@ -281,7 +281,7 @@ def parse_commit(text: str, path: str) -> None:
             raise ValueError(f"version {version[:20]!r}")
         parsed(noted.encode())
     except ValueError as error:
-        raise _unknown(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def _parse(text: str, path: str, lines_expected: int) -> Offsets:
@@ -296,7 +296,7 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
             )
         return parse_offsets(lines[-1])
     except ValueError as error:
-        raise _unknown(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def parse_offsets(line: str) -> Offsets:
@@ -308,7 +308,7 @@ def parse_offsets(line: str) -> Offsets:
         raise ValueError(f"not the offsets of a Kafka source: {error}") from error
 
 
-def _unknown(path: str, error: Exception) -> PromiseBrokenError:
+def _unreadable_error(path: str, error: Exception) -> PromiseBrokenError:
     return PromiseBrokenError(
         "checkpoint_unreadable",
         f"the checkpoint file {path} has a format that this release does not support ({error})",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
 from eos.audit.reader import read_transactions
 from eos.audit.table import TransactionsTable
+from eos.cli.connection import connected
 from eos.cli.parser import Parser
 from eos.cli.pipeline_argument import audit_location, find_pipeline, since
 from eos.config.load import load_profile
@@ -18,10 +18,7 @@ from eos.config.model import PipelineFile, Profile
 from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.audit_render import AuditResult, as_json, lines
 from eos.inspect.cluster_view import ClusterView
-from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
-from eos.plan.security import naming_principal
 from eos.printable import escaped
 
 
@@ -63,9 +60,7 @@ def maintain(arguments: Sequence[str]) -> int:
 
 
 def _live(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
-    with addresses(profile) as bootstrap:
-        planned = plan(pipeline, profile, bootstrap, ())
+    with connected(pipeline, profile) as (planned, client):
         names = planned.names
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
-            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
-            return live(view, found)
+        view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+        return live(view, found)

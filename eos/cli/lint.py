@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eos import sql_text
-from eos.cli import markdown
 from eos.cli.pipeline_argument import file_of
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
@@ -30,6 +30,12 @@ from eos.transform.functions import load
 from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
 
+_BLOCK = re.compile(r"^```ya?ml\b[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+# A complete pipeline has these keys, even if one of the last two is misspelt. Parts of a pipeline
+# and other YAML are skipped.
+_VERSION_KEY = re.compile(r"^version:", re.MULTILINE)
+_SOURCE_OR_SINK = re.compile(r"^(source|sink):", re.MULTILINE)
+
 
 def run(options: argparse.Namespace) -> int:
     return lint([file_of(argument) for argument in options.pipelines], as_json=options.json)
@@ -42,7 +48,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
     """
     texts = [(path, text) for path in paths for text in _pipelines(path)]
     problems = [problem for path, text in texts for problem in _find(path, text)]
-    problems += _named_twice([path for path, text in texts if text is None])
+    problems += _repeated_names([path for path, text in texts if text is None])
     if as_json:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
     else:
@@ -75,13 +81,20 @@ def errors(path: Path) -> list[Problem]:
 def _pipelines(path: Path) -> list[str | None]:
     """Return the text of each pipeline in a Markdown file; [None] if `path` is a pipeline file."""
     is_markdown = path.suffix.lower() in (".md", ".markdown")
-    return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
+    return [*_in_markdown(text_of(path, "the document"))] if is_markdown else [None]
+
+
+def _in_markdown(document: str) -> Iterator[str]:
+    """Yield each pipeline of a document, padded so that its line numbers are the document's."""
+    for block in _BLOCK.finditer(document):
+        if _VERSION_KEY.search(block["text"]) and _SOURCE_OR_SINK.search(block["text"]):
+            yield "\n" * document.count("\n", 0, block.start("text")) + block["text"]
 
 
 def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:
     """Return the problems of the file's text and of its valid parts."""
     problems, parts = load_parts(path, text=text)
-    found = [*problems, *_rules(parts, launches), *_unread(parts)]
+    found = [*problems, *_rules(parts, launches), *_unread_schemas(parts)]
     # A user's module may print on import; stdout is for the findings.
     with contextlib.redirect_stdout(sys.stderr):
         found += _steps(parts, launches)
@@ -90,7 +103,7 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
 
 
-def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
+def _repeated_names(paths: Sequence[Path]) -> Iterable[Problem]:
     """Yield a warning for each file of a project that has the name of another one.
 
     All that a pipeline keeps is identified by its name and the profile. It is no error, because
@@ -110,7 +123,7 @@ def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
-        if key != "sql" and launches and _is_drivers(getattr(step, key), parts):
+        if key != "sql" and launches and _only_driver_can_check(getattr(step, key), parts):
             continue
         try:
             (loaded,) = load([step], parts.project_root, parts.folder, is_preview=True)
@@ -129,7 +142,7 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield from _unstable_calls(loaded.python)
 
 
-def _is_drivers(reference: str, parts: Parts) -> bool:
+def _only_driver_can_check(reference: str, parts: Parts) -> bool:
     """Return whether only the driver can check the function.
 
     It may import modules that this machine lacks, or its own module may be in none of the
@@ -179,7 +192,7 @@ def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield parts.places.problem(at, message)
 
 
-def _unread(parts: Parts) -> Iterable[Problem]:
+def _unread_schemas(parts: Parts) -> Iterable[Problem]:
     """Yield a note for each schema that only the schema registry has."""
     sides: dict[Location, Source | KafkaSink] = dict(parts.sinks)
     if parts.source is not None:

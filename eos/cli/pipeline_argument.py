@@ -33,10 +33,10 @@ def file_of(argument: str) -> Path:
     for file in sorted(files, key=lambda file: file.parent.name != argument):
         with suppress(UsageError):  # an unrelated file may not be text
             if name_of(file)[0] == argument:
-                return _shown(file)
+                return _relative(file)
     pipelines = project / "pipelines"
     if (pipelines / argument).is_dir():
-        return _shown(pipelines / argument)
+        return _relative(pipelines / argument)
     raise UsageError(
         "pipeline_not_found",
         f"there is no pipeline {argument!r} in {pipelines}, and no such file",
@@ -45,7 +45,7 @@ def file_of(argument: str) -> Path:
     )
 
 
-def _shown(path: Path) -> Path:
+def _relative(path: Path) -> Path:
     """Return the path relative to the working folder if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -18,7 +18,6 @@ from eos.errors import EosError, TransformError
 from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
-from eos.plan.security import naming_principal
 from eos.plan.tree import lines, mermaid, stages
 from eos.printable import escaped
 from eos.transform.functions import load
@@ -67,7 +66,7 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     with addresses(profile) as bootstrap:
         reachable = replace(planned, bootstrap=bootstrap)
         yield from _cluster(reachable)
-        known = _known(reachable) if planned.tables else None
+        known = _tables_in_ledger(reachable) if planned.tables else None
     yield from audit(profile)
     yield from _registry(planned, profile)
     yield from checked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
@@ -89,8 +88,8 @@ def _spark(
     ):
         found = [
             *checked("spark", lambda: _steps(session, planned)),
-            *_joined(session, planned),
-            *_delta(session, planned, known),
+            *_lookup_tables(session, planned),
+            *_delta_tables(session, planned, known),
         ]
     yield from found
 
@@ -110,7 +109,7 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
         yield ok("order", "records of a source partition keep their order in a target partition")
 
 
-def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
+def _lookup_tables(session: SparkSession, planned: Plan) -> Iterator[Check]:
     """Yield a check of each table that steps join."""
     from eos.spark.lookup_tables import require
 
@@ -122,7 +121,9 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
         yield from checked("table", partial(check, each))
 
 
-def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -> Iterator[Check]:
+def _delta_tables(
+    session: SparkSession, planned: Plan, known: TablesInLedger | None
+) -> Iterator[Check]:
     """Yield a check of each table that is written."""
     from eos.delta.sinks import open_delta_sinks
     from eos.faults import CrashPlan
@@ -139,23 +140,23 @@ def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -
                 plan = with_state(planned, check_stream(rows, planned.output_mode), bus)
             tables = open_delta_sinks(plan, session, bus, CrashPlan())
             assert tables is not None, "it has tables"
-            return ok("delta", tables.foreseen(table, rows, known))
+            return ok("delta", tables.predict_table(table, rows, known))
 
     for table in planned.tables:
         yield from checked("delta", partial(check, table))
 
 
-def _known(planned: Plan) -> TablesInLedger | None:
+def _tables_in_ledger(planned: Plan) -> TablesInLedger | None:
     """Return the state of Delta tables in the ledger; None if it is unavailable.
 
     The checks of the cluster report the reason.
     """
+    from eos.cli.connection import client_of
     from eos.delta.sinks import TablesInLedger, newest_attempt
     from eos.inspect.snapshot import short_deadline, take_snapshot
-    from eos.kafka.client import KafkaClient
 
     try:
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+        with client_of(planned) as client:
             view = take_snapshot(planned, client)
             if view.last is None:
                 return None
@@ -190,11 +191,11 @@ def _latest(planned: Plan, profile: Profile) -> Plan:
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:
+    from eos.cli.connection import client_of
     from eos.inspect.cluster_check import cluster
     from eos.inspect.topic_check import topics
-    from eos.kafka.client import KafkaClient
 
-    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+    with client_of(planned) as client:
         found = list(cluster(client, planned))
         yield from found
         if not any(each.subject == "features" and each.level == "finding" for each in found):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
+from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
@@ -17,9 +18,7 @@ from eos.inspect.explanation import explain
 from eos.inspect.explanation_render import as_json, lines
 from eos.inspect.startup_stops import Command, command_of
 from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
-from eos.plan.plan import Plan, plan
-from eos.plan.security import naming_principal
+from eos.plan.plan import Plan
 from eos.printable import escaped
 from eos.recover import (
     checkpoint,
@@ -40,18 +39,14 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error(
             "--yes applies the change of a verb: add one, such as --set-checkpoint-aside"
         )
-    command = command_of(options.pipeline, _repeated(options))
-    with _readable(), _reached(options) as (planned, client):
-        if verb is None:
-            return _explain(planned, client, command, is_json=options.json)
-        if options.yes:
-            reason, take_over = options.why, options.take_over
-            done = act(planned, client, verb, reason=reason, take_over=take_over)
-            return _print_change(planned, done, command, is_done=True, is_json=options.json)
-        change = propose(planned, client, verb, take_over=options.take_over)
-        return _print_change(
-            planned, AppliedChange(change), command, is_done=False, is_json=options.json
-        )
+    command = command_of(options.pipeline, _options_to_repeat(options))
+    with _readable():
+        pipeline = find_pipeline(options.pipeline)
+        profile = load_profile(options.profile, pipeline.project_root)
+        with connected(pipeline, profile) as (planned, client):
+            if verb is None:
+                return _explain(planned, client, command, is_json=options.json)
+            return _change(planned, client, verb, command, options)
 
 
 def _explain(planned: Plan, client: KafkaClient, command: Command, *, is_json: bool) -> int:
@@ -61,6 +56,17 @@ def _explain(planned: Plan, client: KafkaClient, command: Command, *, is_json: b
     else:
         print(escaped("\n".join(lines(found, command))))
     return 1 if found.stops else 0
+
+
+def _change(
+    planned: Plan, client: KafkaClient, verb: Verb, command: Command, options: argparse.Namespace
+) -> int:
+    """Apply the change of a verb with --yes, else propose it."""
+    if options.yes:
+        done = act(planned, client, verb, reason=options.why, take_over=options.take_over)
+    else:
+        done = AppliedChange(propose(planned, client, verb, take_over=options.take_over))
+    return _print_change(planned, done, command, is_done=options.yes, is_json=options.json)
 
 
 def _print_change(
@@ -106,17 +112,6 @@ def _readable() -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, KafkaClient]]:
-    """Yield the plan without transforms, so that a pipeline with broken code can be recovered."""
-    pipeline = find_pipeline(options.pipeline)
-    profile = load_profile(options.profile, pipeline.project_root)
-    with addresses(profile) as bootstrap:
-        planned = plan(pipeline, profile, bootstrap, ())
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
-            yield planned, client
-
-
 def _verb(options: argparse.Namespace) -> Verb | None:
     if options.adopt_checkpoint is not None:
         return checkpoint.adopt(options.adopt_checkpoint or None)
@@ -143,7 +138,7 @@ def _verb(options: argparse.Namespace) -> Verb | None:
     return checkpoint.set_aside if options.set_checkpoint_aside else None
 
 
-def _repeated(options: argparse.Namespace) -> list[str]:
+def _options_to_repeat(options: argparse.Namespace) -> list[str]:
     """Return the options that the next command needs, too."""
     found = ["--profile", options.profile] if options.profile else []
     found += ["--take-over"] if options.take_over else []

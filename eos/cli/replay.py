@@ -8,17 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
+from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.literals import duration_ms, instant_ms
 from eos.config.load import load_profile
 from eos.errors import UsageError
 from eos.faults import CrashPlan
-from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
 from eos.observe.bus import Bus
 from eos.observe.console import Console
-from eos.plan.plan import plan
-from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.replay.pending_dead_letters import DeadLetterTopic
 from eos.replay.replayer import ReplayRequest, ReplayResult, put_back
@@ -40,26 +37,20 @@ def run(options: argparse.Namespace) -> int:
             f"{pipeline.name} --dry-run` counts them",
         )
     profile = load_profile(options.profile, pipeline.project_root)
-    with addresses(profile) as bootstrap:
-        planned = plan(pipeline, profile, bootstrap, ())
-        with (
-            closing(KafkaClient(planned.kafka)) as client,
-            closing(Bus()) as bus,
-            naming_principal(planned.security),
-        ):
-            bus.subscribe(Console())
-            topic = DeadLetterTopic(planned, client, profile.names.prefix, profile.state.root)
-            waiting = topic.waiting(since_ms)
-            rules = [each.name for each in planned.decode.causes]
-            chosen = _rules(options.rule, rules, waiting)
-            known = [each for each in chosen if has_stamps and each not in RULES]
-            done: dict[str, ReplayResult] = {}
-            for rule in [] if options.dry_run else [each for each in chosen if each not in known]:
-                left = options.limit - sum(each.records for each in done.values())
-                if waiting.get(rule, 0) and left > 0:
-                    choice = ReplayRequest(rule, since_ms, left, options.now)
-                    crash = CrashPlan.from_environment()
-                    done[rule] = put_back(topic, choice, bus, crash, take_over=options.take_over)
+    with connected(pipeline, profile) as (planned, client), closing(Bus()) as bus:
+        bus.subscribe(Console())
+        topic = DeadLetterTopic(planned, client, profile.names.prefix, profile.state.root)
+        waiting = topic.waiting(since_ms)
+        rules = [each.name for each in planned.decode.causes]
+        chosen = _rules(options.rule, rules, waiting)
+        known = [each for each in chosen if has_stamps and each not in RULES]
+        done: dict[str, ReplayResult] = {}
+        for rule in [] if options.dry_run else [each for each in chosen if each not in known]:
+            left = options.limit - sum(each.records for each in done.values())
+            if waiting.get(rule, 0) and left > 0:
+                choice = ReplayRequest(rule, since_ms, left, options.now)
+                crash = CrashPlan.from_environment()
+                done[rule] = put_back(topic, choice, bus, crash, take_over=options.take_over)
     untouched = [] if options.dry_run else known
     _print_results(
         planned.names.pipeline, topic.name, chosen, waiting, done, untouched, as_json=options.json

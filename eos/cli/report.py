@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,16 +12,14 @@ from tempfile import TemporaryDirectory
 import eos
 from eos.audit.reader import walk
 from eos.audit.table import TransactionsTable
+from eos.cli.connection import connected
 from eos.cli.pipeline_argument import audit_location, find_pipeline, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
 from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.cluster_view import ClusterView
-from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
-from eos.plan.security import naming_principal
 from eos.report.conclusion import Level, verdict
 from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
@@ -66,12 +63,10 @@ def run(options: argparse.Namespace) -> int:
 def _live(pipeline: PipelineFile, profile: Profile, content: PageContent) -> ClusterState:
     """Return the cluster's state; if it does not answer, the page lacks only this part."""
     try:
-        with addresses(profile) as bootstrap:
-            planned = plan(pipeline, profile, bootstrap, ())
+        with connected(pipeline, profile) as (planned, client):
             names = planned.names
-            with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
-                view = ClusterView(client, names.transactional_id, names.group, names.ledger)
-                return live(view, list(content.recent), content.position)
+            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+            return live(view, list(content.recent), content.position)
     except EosError as error:
         return ClusterState(problem=error.message)
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from contextlib import closing
 from pathlib import Path
 
+from eos.cli.connection import client_of
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
 from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
-from eos.inspect.status_list import listed
+from eos.inspect.status_list import list_pipelines
 from eos.inspect.status_render import as_json, lines
-from eos.kafka.client import KafkaClient
 from eos.launch.options import project_of
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
-from eos.plan.security import naming_principal
 from eos.printable import escaped
 from eos.startup.liveness import Liveness
 
@@ -32,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     # The next command needs the profile, too.
-    name = shlex.join([options.pipeline, *_repeated(options.profile)])
+    name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])
     addresses = profile.kafka.bootstrap
     if addresses is None:
         embedded = status_of(profile.local_root / "broker")
@@ -52,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             f"{arguments}` checks all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
-    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+    with client_of(planned) as client:
         return _print_status(read_status(planned, client), name, options.json)
 
 
@@ -72,7 +70,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
 
     location = location_of(profile)
     table = None if location is None else TransactionsTable(location)
-    found = listed(Path(root), profile.names.prefix, table)
+    found = list_pipelines(Path(root), profile.names.prefix, table)
     if is_json:
         pipelines = [each.as_json() for each in found]
         print(json.dumps({"state_root": str(root), "pipelines": pipelines}))
@@ -81,7 +79,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     return 0
 
 
-def _repeated(profile: str | None) -> list[str]:
+def _options_to_repeat(profile: str | None) -> list[str]:
     return ["--profile", profile] if profile else []
 
 

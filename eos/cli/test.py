@@ -57,7 +57,7 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
     """Print the result of each test; return 1 if one failed or a file's tests could not run."""
     first = paths[0].resolve()
     profile = load_profile(profile_name, project_root(first if first.is_dir() else first.parent))
-    loaded = [(path, _loaded(path, profile)) for path in paths]
+    loaded = [(path, _load(path, profile)) for path in paths]
     good = [(path, each) for path, each in loaded if not isinstance(each, Result)]
     ran = iter(_run(good, profile) if good else [])
     found = [each if isinstance(each, Result) else next(ran) for _, each in loaded]
@@ -117,7 +117,7 @@ def _error_text(name: str, file: Result) -> Iterator[str]:
         yield from (f"      {line}" for line in file.error.splitlines())
 
 
-def _loaded(path: Path, profile: ProfileFile) -> PipelineFile | Result:
+def _load(path: Path, profile: ProfileFile) -> PipelineFile | Result:
     try:
         pipeline = load_pipeline(path)
         require_hidden(pipeline, profile)  # before a Spark starts for it

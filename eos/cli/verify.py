@@ -17,6 +17,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
+from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import Profile
@@ -24,14 +25,12 @@ from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
 from eos.inspect.snapshot import readable
 from eos.kafka.client import KafkaClient
-from eos.launch.profile_cluster import addresses
 from eos.location import local_path
 from eos.plan.delta_sink import app_of
-from eos.plan.plan import Plan, plan
-from eos.plan.security import naming_principal
+from eos.plan.plan import Plan
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
-from eos.verify.dropped_records import ProvenDrop as Dropped
+from eos.verify.dropped_records import ProvenDrop
 from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point, load
 from eos.verify.render import RenderedResult, as_json, lines
@@ -46,10 +45,8 @@ _MORE = "more findings in earlier verifications"
 def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    with addresses(profile) as bootstrap:
-        planned = plan(pipeline, profile, bootstrap, ())
-        with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
-            rendered = _verified(planned, profile, client, options)
+    with connected(pipeline, profile) as (planned, client):
+        rendered = _verify(planned, profile, client, options)
     if options.json:
         print(json.dumps(as_json(rendered)))
     else:
@@ -57,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if rendered.failed else 0
 
 
-def _verified(
+def _verify(
     planned: Plan, profile: Profile, client: KafkaClient, options: argparse.Namespace
 ) -> RenderedResult:
     names, notes = planned.names, []
@@ -80,12 +77,12 @@ def _verified(
         )
         if is_allowed
     )
-    notes += _of_lake(planned)
+    notes += _unchecked_tables(planned)
     started = time.perf_counter()
     with (
-        Shown(is_wanted=not options.json) as shown,
+        ProgressBar(is_wanted=not options.json) as shown,
         closing(Reader(client, shown.moved)) as reader,
-        _dropped_into(options.dropped, planned) as names_dropped,
+        _write_dropped(options.dropped, planned) as names_dropped,
     ):
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
         verified = Verification(subject, reader, ledger_id, since, shown).run()
@@ -93,11 +90,11 @@ def _verified(
     rendered = RenderedResult(names.pipeline, names.ledger, verified, since, notes, passed, seconds)
     if rendered.failed or path is None or verified.point is None:
         return rendered
-    _save(replace(verified.point, allowed=_allowed(rendered)), path)
+    _save(replace(verified.point, allowed=_allowed_findings(rendered)), path)
     return replace(rendered, saved=str(path))
 
 
-def _allowed(rendered: RenderedResult) -> list[str]:
+def _allowed_findings(rendered: RenderedResult) -> list[str]:
     """Return the allowed findings that every later verification from this point must report."""
     before = list(rendered.begin.allowed) if rendered.begin else []
     at = rendered.verified.last
@@ -151,9 +148,9 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
 
 
 @contextmanager
-def _dropped_into(
+def _write_dropped(
     path: Path | None, planned: Plan
-) -> Iterator[Callable[[Dropped, Witness], None] | None]:
+) -> Iterator[Callable[[ProvenDrop, Witness], None] | None]:
     """Yield a function that writes a line for each dropped record; none is kept in memory."""
     if path is None:
         yield None
@@ -176,7 +173,7 @@ def _dropped_into(
         ) from error
     with opened:
 
-        def name(one: Dropped, witness: Witness) -> None:
+        def name(one: ProvenDrop, witness: Witness) -> None:
             of = {"ledger_offset": witness.ledger_offset, "batch_id": witness.batch_id}
             try:
                 opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
@@ -191,7 +188,7 @@ def _dropped_into(
         yield name
 
 
-def _of_lake(planned: Plan) -> list[str]:
+def _unchecked_tables(planned: Plan) -> list[str]:
     """Return notes on the checks of Delta tables that are not made."""
     return [
         f"only the last write of the table {each.name} is checked, its rows are not"
@@ -219,7 +216,7 @@ def _point_path(profile: Profile, name: str) -> Path | None:
     return None if root is None else root / "verified" / f"{name}.json"
 
 
-class Shown:
+class ProgressBar:
     """A progress bar with an estimate, on stderr if it is a terminal."""
 
     def __init__(self, *, is_wanted: bool) -> None:
@@ -240,7 +237,7 @@ class Shown:
         self._task: TaskID = self._bar.add_task("", total=0)
         self._total = 0
 
-    def __enter__(self) -> Shown:  # noqa: PYI034 - typing.Self begins with 3.11
+    def __enter__(self) -> ProgressBar:  # noqa: PYI034 - typing.Self begins with 3.11
         self._bar.start()
         return self
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -16,6 +18,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from eos.config.literals import DURATION_PATTERN, duration_ms
+from eos.sql_text import not_a_condition
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -82,6 +85,14 @@ def word_or_mapping(expected: str, *, any_text: bool = True) -> Discriminator:
     return Discriminator(_form, custom_error_type=kind, custom_error_message=expected)
 
 
+def require_unique(kind: str, names: Iterable[str]) -> None:
+    """Raise ValueError if one of the names appears twice. `kind` is a plural for the message."""
+    every = list(names)
+    twice = sorted({name for name in every if every.count(name) > 1})
+    if twice:
+        raise ValueError(f"expected unique {kind}, `{twice[0]}` appears twice")
+
+
 def one_as_list(value: object) -> object:
     """Wrap a single mapping in a list, so that a list of one needs no brackets."""
     return [value] if isinstance(value, dict) else value
@@ -103,3 +114,14 @@ DurationMs = Annotated[
     BeforeValidator(duration_ms),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["10 minutes"]}),
 ]
+
+
+def _condition(text: str) -> str:
+    problem = not_a_condition(text)
+    if problem:
+        raise ValueError(problem)
+    return text
+
+
+# An SQL condition on one row.
+Condition = Annotated[str, Field(min_length=1), AfterValidator(_condition)]

@@ -30,7 +30,7 @@ def findings(pipeline: PipelineFile, parts: Collection[str]) -> Findings:
             yield from check.find(pipeline)
 
 
-def _no_loop(pipeline: PipelineFile) -> Findings:
+def _check_loop(pipeline: PipelineFile) -> Findings:
     source = pipeline.source.kafka
     for topic in sorted(topic for topic in pipeline.sink.topic_names if source.reads(topic)):
         reason = (
@@ -40,7 +40,7 @@ def _no_loop(pipeline: PipelineFile) -> Findings:
         yield ("sink",), text
 
 
-def _producers_can_be_told(pipeline: PipelineFile) -> Findings:
+def _check_stamps(pipeline: PipelineFile) -> Findings:
     if pipeline.producers is not None:
         try:
             pipeline.producers.require_fits(
@@ -50,7 +50,7 @@ def _producers_can_be_told(pipeline: PipelineFile) -> Findings:
             yield ("dedup",), str(error)
 
 
-def _somewhere_for_dead_letters(pipeline: PipelineFile) -> Findings:
+def _check_dead_letter_topic(pipeline: PipelineFile) -> Findings:
     source, rules = pipeline.source, pipeline.expect
     wanting = ["the source"] if source.on_error == "dead_letter" else []
     wanting += [f"rule `{rule.name}`" for rule in rules if rule.on_error == "dead_letter"]
@@ -60,7 +60,7 @@ def _somewhere_for_dead_letters(pipeline: PipelineFile) -> Findings:
         yield ("sink",), f"expected `dead_letter: TOPIC` in the sink: {reasons[0]}"
 
 
-def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:
+def _check_rejections_and_state(pipeline: PipelineFile) -> Findings:
     """Yield a problem if dedup by columns is combined with dropped records or dead letters.
 
     Such records can't be counted before the commit if Spark keeps state. Here the file shows that
@@ -77,7 +77,7 @@ def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:
         yield ("dedup",), text
 
 
-def _steps_and_tables(pipeline: PipelineFile) -> Findings:
+def _check_step_tables(pipeline: PipelineFile) -> Findings:
     known = {name.lower() for name in pipeline.tables}
     for number, step in enumerate(pipeline.transform):
         place: Location = ("transform", number)
@@ -91,14 +91,14 @@ def _steps_and_tables(pipeline: PipelineFile) -> Findings:
                 yield (*place, "tables"), text
 
 
-def _tests_and_tables(pipeline: PipelineFile) -> Findings:
+def _check_test_tables(pipeline: PipelineFile) -> Findings:
     for number, case in enumerate(pipeline.tests):
         for name in sorted(case.tables.keys() - pipeline.tables.keys()):
             place: Location = ("tests", number, "tables")
             yield place, f"expected names of tables from `tables`: it has no `{name}`"
 
 
-def _tables_catch_up_without_dedup(pipeline: PipelineFile) -> Findings:
+def _check_delta_and_dedup(pipeline: PipelineFile) -> Findings:
     if pipeline.dedup is not None and pipeline.sink.delta:
         text = (
             "expected no Delta table with `dedup`: after a crash, a table's missing rows are "
@@ -108,7 +108,7 @@ def _tables_catch_up_without_dedup(pipeline: PipelineFile) -> Findings:
         yield ("dedup",), text
 
 
-def _tables_catch_up_by_a_file(pipeline: PipelineFile) -> Findings:
+def _check_delta_and_registry(pipeline: PipelineFile) -> Findings:
     if pipeline.reads_latest and pipeline.sink.delta:
         text = (
             "expected `file` with the source's `subject`, because the pipeline writes a Delta "
@@ -120,12 +120,12 @@ def _tables_catch_up_by_a_file(pipeline: PipelineFile) -> Findings:
 
 _DEDUP = frozenset({"source", "dedup", "expect"})
 _CHECKS = (
-    Check(frozenset({"source", "sink"}), _no_loop),
-    Check(_DEDUP, _producers_can_be_told),
-    Check(_DEDUP | {"sink"}, _somewhere_for_dead_letters),
-    Check(_DEDUP, _what_is_left_out_is_counted),
-    Check(frozenset({"tables", "transform"}), _steps_and_tables),
-    Check(frozenset({"tables", "tests"}), _tests_and_tables),
-    Check(frozenset({"dedup", "sink"}), _tables_catch_up_without_dedup),
-    Check(frozenset({"source", "sink"}), _tables_catch_up_by_a_file),
+    Check(frozenset({"source", "sink"}), _check_loop),
+    Check(_DEDUP, _check_stamps),
+    Check(_DEDUP | {"sink"}, _check_dead_letter_topic),
+    Check(_DEDUP, _check_rejections_and_state),
+    Check(frozenset({"tables", "transform"}), _check_step_tables),
+    Check(frozenset({"tables", "tests"}), _check_test_tables),
+    Check(frozenset({"dedup", "sink"}), _check_delta_and_dedup),
+    Check(frozenset({"source", "sink"}), _check_delta_and_registry),
 )

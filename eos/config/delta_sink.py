@@ -7,19 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from eos.config.base import OneOrMany, Strict, one_as_list
-from eos.sql_text import not_a_condition
+from eos.config.base import Condition, OneOrMany, Strict, one_as_list, require_unique
 
 # The name is in the table's log and in the ledger, which are compared by it.
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
 Column = Annotated[str, Field(min_length=1)]
-
-
-def _condition(text: str) -> str:
-    problem = not_a_condition(text)
-    if problem:
-        raise ValueError(problem)
-    return text
 
 
 class DeltaSink(Strict):
@@ -35,7 +27,7 @@ class DeltaSink(Strict):
     mode: Literal["append", "merge"] = "append"
     keys: tuple[Column, ...] = ()
     columns: tuple[Column, ...] = ()
-    where: Annotated[str, Field(min_length=1), AfterValidator(_condition)] | None = None
+    where: Condition | None = None
     partition_by: tuple[Column, ...] = ()
     evolve: bool = False
 
@@ -66,13 +58,8 @@ class DeltaSink(Strict):
 
 
 def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
-    for subject, declared in (
-        ("names", [sink.table.lower() for sink in sinks]),
-        ("paths", [sink.path.rstrip("/") for sink in sinks]),
-    ):
-        twice = sorted({each for each in declared if declared.count(each) > 1})
-        if twice:
-            raise ValueError(f"expected unique table {subject}, `{twice[0]}` appears twice")
+    require_unique("table names", (sink.table.lower() for sink in sinks))
+    require_unique("table paths", (sink.path.rstrip("/") for sink in sinks))
     return sinks
 
 

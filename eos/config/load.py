@@ -28,9 +28,9 @@ from eos.config.problems import (
     explain,
     refuse,
 )
-from eos.config.secrets import SECRETS, shown
+from eos.config.secrets import SECRETS, exposed_secrets
 from eos.config.trigger import Ending, ending
-from eos.config.valid_parts import Given, Parts
+from eos.config.valid_parts import FileValues, Parts
 from eos.config.variables import Visibility, substitute, variables_of
 from eos.errors import UsageError
 from eos.suggestion import suggestion
@@ -58,13 +58,13 @@ def load_pipeline(
     Sends no request to Kafka or Spark, and imports no transform. `text` replaces the content of
     the file at `path`. `ends` overrides the file's trigger with that of the command line.
     """
-    declared, content = _found(path, text)
+    declared, content = _read_file(path, text)
     pipeline, problems, read = _read(PipelineFile, declared, content, environ)
     if pipeline is None or problems:
         raise refuse(f"the pipeline file {declared}", problems)
     resolved = declared.resolve()
     folder, places = resolved.parent, read.places
-    return _ending(pipeline, ends).found_at(resolved, project_root(folder), places)
+    return _with_trigger(pipeline, ends).found_at(resolved, project_root(folder), places)
 
 
 def load_parts(
@@ -74,7 +74,7 @@ def load_parts(
 
     If `load_pipeline` accepts the file, there are no problems and the parts are complete.
     """
-    declared, content = _found(path, text)
+    declared, content = _read_file(path, text)
     _, problems, read = _read(PipelineFile, declared, content, environ)
     folder = declared.resolve().parent
     return problems, read.parts(folder, project_root(folder))
@@ -85,14 +85,14 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
     The name is empty if the file has none.
     """
-    declared, content = _found(path, None)
-    reader = _Reader(str(declared), os.environ, partial(_shown, is_pipeline=True))
+    declared, content = _read_file(path, None)
+    reader = _Reader(str(declared), os.environ, partial(_visibility, is_pipeline=True))
     value = reader.read(content)
     name = value.get("name") if isinstance(value, dict) else None
     return str(name or ""), reader.values.get(("name",), Place(1, 1, ""))
 
 
-def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
+def _read_file(path: Path | str, text: str | None) -> tuple[Path, str]:
     """Return the path of the file and its text."""
     declared = Path(path)
     if text is None and declared.is_dir() and (declared / "pipeline.yaml").is_file():
@@ -100,7 +100,7 @@ def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
     return declared, text_of(declared, "the pipeline file") if text is None else text
 
 
-def _ending(pipeline: PipelineFile, choice: Ending | None) -> PipelineFile:
+def _with_trigger(pipeline: PipelineFile, choice: Ending | None) -> PipelineFile:
     """Return the pipeline with the command line's trigger instead of its own."""
     return pipeline if choice is None else pipeline.model_copy(update={"trigger": ending(choice)})
 
@@ -119,20 +119,20 @@ def load_profile(
     name = Path(choice).stem if is_path else choice or "local"
     path = Path(choice) if is_path else project_root / "conf" / f"{name}.yaml"
     if not choice and not path.is_file():
-        return ProfileFile().rooted(project_root).named(name)
+        return ProfileFile().with_root(project_root).with_name(name)
     if not is_path and not path.is_file():
-        raise _no_profile(name, path)
+        raise _profile_missing_error(name, path)
     subject = f"profile {name!r}"
     profile, problems, read = _read(ProfileFile, path, text_of(path, subject), env)
     if profile is not None:
-        problems += shown(read.places, profile.named(name))
+        problems += exposed_secrets(read.places, profile.with_name(name))
     if profile is None or problems:
         raise refuse(f"{subject} {path}", problems)
     folder = path.resolve().parent
-    return profile.rooted(folder.parent if folder.name == "conf" else folder).named(name)
+    return profile.with_root(folder.parent if folder.name == "conf" else folder).with_name(name)
 
 
-def _no_profile(name: str, path: Path) -> UsageError:
+def _profile_missing_error(name: str, path: Path) -> UsageError:
     known = sorted(file.stem for file in path.parent.glob("*.yaml"))
     did_you_mean = suggestion(name, known)
     return UsageError(
@@ -152,9 +152,9 @@ def project_root(folder: Path) -> Path:
 
 def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
-) -> tuple[Parsed | None, list[Problem], Given]:
+) -> tuple[Parsed | None, list[Problem], FileValues]:
     """Return the parsed file if it is valid, all problems, and the values as read."""
-    visibility = partial(_shown, is_pipeline=kind is PipelineFile)
+    visibility = partial(_visibility, is_pipeline=kind is PipelineFile)
     reader = _Reader(str(path), os.environ if environ is None else environ, visibility)
     value = reader.read(text)
     problems = reader.problems
@@ -171,12 +171,12 @@ def _read(
             mistakes += more
             if kind is PipelineFile and isinstance(value, dict):
                 more.pop((), None)  # of conflicts between parts, pydantic reports only the first
-                problems += Given(value, places, and_around(mistakes)).together()
+                problems += FileValues(value, places, and_around(mistakes)).together()
             problems += [each for of_place in more.values() for each in of_place]
-    return found, problems, Given(value, places, and_around(mistakes))
+    return found, problems, FileValues(value, places, and_around(mistakes))
 
 
-def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
+def _visibility(location: Location, *, is_pipeline: bool) -> Visibility:
     if is_pipeline:
         return Visibility.EVERYWHERE
     return Visibility.SECRET if location in SECRETS else Visibility.VALUE
@@ -214,7 +214,7 @@ class _Reader:
     def __init__(
         self, path: str, environ: Mapping[str, str], shown: Callable[[Location], Visibility]
     ) -> None:
-        self._shown = shown
+        self._visibility = shown
         self.variables: dict[str, list[Location]] = {}
         self.problems: list[Problem] = []
         self.unread: list[Location] = []
@@ -287,7 +287,7 @@ class _Reader:
             for name in variables_of(str(node.value)):
                 self.variables.setdefault(name, []).append(location)
             try:
-                text = substitute(str(node.value), self._environ, self._shown(location))
+                text = substitute(str(node.value), self._environ, self._visibility(location))
                 text.encode()
             except UnicodeEncodeError:
                 self._add_problem(node, _NO_TEXT)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from eos.config import ddl
-from eos.config.base import Identifier, Strict
+from eos.config.base import Identifier, Strict, require_unique
 from eos.sql_text import INPUT
 
 
@@ -49,14 +49,12 @@ class StaticTable(Strict):
         return found
 
 
-def _named(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
+def _require_names(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
     lower = [name.lower() for name in tables]
-    twice = sorted({name for name in lower if lower.count(name) > 1})
-    if twice:
-        raise ValueError(f"expected unique table names, `{twice[0]}` appears twice")
+    require_unique("table names", lower)
     if INPUT in lower:
         raise ValueError(f"expected a name other than `{INPUT}`, which is the input of each step")
     return tables
 
 
-StaticTables = Annotated[dict[Identifier, StaticTable], AfterValidator(_named)]
+StaticTables = Annotated[dict[Identifier, StaticTable], AfterValidator(_require_names)]

@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from eos.config.audit import AuditProfile
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
@@ -46,7 +45,7 @@ NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
 REPLAYS = ".replay."  # part of the names of topics and ids that `eos replay` creates in Kafka
 
 
-def _no_replay(name: str) -> str:
+def _refuse_replay_name(name: str) -> str:
     if REPLAYS in name:
         raise ValueError(f"expected a name without `{REPLAYS}`, which is reserved for `eos replay`")
     return name
@@ -75,7 +74,7 @@ Addresses = Annotated[
 ]
 
 
-def _not_complete(value: object) -> object:
+def _refuse_complete(value: object) -> object:
     if value == "complete":
         raise ValueError(
             "expected `append` or `update`: `complete` would write the whole result again in "
@@ -85,10 +84,10 @@ def _not_complete(value: object) -> object:
 
 
 # For a pipeline that keeps state: emit each group once it is complete, or on every change.
-OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_not_complete)]
+OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_refuse_complete)]
 
 
-def _no_at_least_once(value: object) -> object:
+def _refuse_at_least_once(value: object) -> object:
     if value == "at_least_once":
         raise ValueError(
             "expected exactly_once, got `at_least_once`, which is no longer supported. Remove the "
@@ -100,7 +99,7 @@ def _no_at_least_once(value: object) -> object:
 
 
 # Every pipeline is exactly once. The key is accepted because files of earlier releases have it.
-Guarantee = Annotated[Literal["exactly_once"], BeforeValidator(_no_at_least_once)]
+Guarantee = Annotated[Literal["exactly_once"], BeforeValidator(_refuse_at_least_once)]
 
 
 def _dedup_form(value: Any) -> str | None:
@@ -135,7 +134,9 @@ class PipelineFile(Strict):
     """A pipeline file, `pipeline.yaml`. The loader sets `path`, `folder` and `project_root`."""
 
     version: Literal[1]
-    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
+    name: Annotated[
+        str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_refuse_replay_name)
+    ]
     source: Source
     dedup: ByProducerOrColumns | None = None
     tables: StaticTables = Field(default_factory=dict)
@@ -278,6 +279,18 @@ class NamesProfile(Strict):
     prefix: str = Field(default="eos", pattern=PREFIX_PATTERN)
 
 
+class AuditProfile(Strict):
+    """The audit table.
+
+    `transactions`: a Delta table under the state root with the outcome of every attempt.
+
+    `behind_max`: the pipeline begins no attempt while the table lags by this number of attempts.
+    """
+
+    transactions: bool = True
+    behind_max: int = Field(default=1000, ge=1)
+
+
 class ProfileFile(Strict):
     """A profile, `conf/NAME.yaml`: where pipelines run."""
 
@@ -306,7 +319,7 @@ class ProfileFile(Strict):
         """
         return self._local_root
 
-    def rooted(self, base: Path) -> ProfileFile:
+    def with_root(self, base: Path) -> ProfileFile:
         """Return the profile with its relative state root resolved against `base`."""
         root = resolved(self.state.root, base)
         state = self.state.model_copy(update={"root": root})
@@ -314,7 +327,7 @@ class ProfileFile(Strict):
         model._local_root = local_path(root) or Path(resolved(".eos", base))  # noqa: SLF001 - its own
         return model
 
-    def named(self, name: str) -> ProfileFile:
+    def with_name(self, name: str) -> ProfileFile:
         self._name = name
         return self
 

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from eos.config.base import Strict
-from eos.sql_text import not_a_condition
+from eos.config.base import Condition, Strict, require_unique
 
 Answer = Literal["fail", "dead_letter", "drop"]
 MALFORMED = "malformed"  # reason of a record that can't be read; no rule may have this name
@@ -23,13 +22,6 @@ def _name(text: str) -> str:
     return text
 
 
-def _condition(text: str) -> str:
-    problem = not_a_condition(text)
-    if problem:
-        raise ValueError(problem)
-    return text
-
-
 class Rule(Strict):
     """An SQL condition on each source record, over the columns that the first step sees.
 
@@ -37,15 +29,12 @@ class Rule(Strict):
     """
 
     name: Annotated[str, Field(pattern=RULE_PATTERN), AfterValidator(_name)]
-    rule: Annotated[str, Field(min_length=1), AfterValidator(_condition)]
+    rule: Condition
     on_error: Answer = "fail"
 
 
 def rules_named_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    names = [rule.name.lower() for rule in rules]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"expected unique rule names, `{twice[0]}` appears twice")
+    require_unique("rule names", (rule.name.lower() for rule in rules))
     return rules
 
 

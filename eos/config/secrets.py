@@ -20,12 +20,12 @@ def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
 
     Call this before any part of the pipeline file is printed or handed to Spark.
     """
-    found = list(shown(pipeline.places, profile)) if pipeline.is_loaded else []
+    found = list(exposed_secrets(pipeline.places, profile)) if pipeline.is_loaded else []
     if found:
         raise refuse(f"the pipeline file {pipeline.path}", found)
 
 
-def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
+def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
     """Yield a problem for each value that shows a secret of the profile.
 
     A secret is a variable or file that the profile names as one. A file counts under every path

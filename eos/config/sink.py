@@ -26,6 +26,7 @@ from eos.config.base import (
     Strict,
     Topic,
     one_as_list,
+    require_unique,
     word_or_mapping,
 )
 from eos.config.delta_sink import DeltaSinks
@@ -67,7 +68,7 @@ class EncodedFormat(Strict):
         return self
 
 
-def _no_word(text: str) -> str:
+def _refuse_json_word(text: str) -> str:
     if text == "json":
         raise ValueError("expected a key of chosen columns, such as `{json: [order_id]}`")
     return text
@@ -85,7 +86,7 @@ Value = Annotated[
     ),
 ]
 Key = Annotated[
-    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)]
+    Annotated[Expression, AfterValidator(_refuse_json_word), Tag(WORD)]
     | Annotated[EncodedFormat, Tag(MAPPING)],
     word_or_mapping(
         "expected string, an SQL expression, or a mapping with the key json, avro or protobuf"
@@ -166,10 +167,7 @@ class Sink(Strict):
 
     @model_validator(mode="after")
     def _names_a_topic_once(self) -> Sink:
-        names = self.topic_names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"expected unique target topics, `{twice[0]}` appears twice")
+        require_unique("target topics", self.topic_names)
         return self
 
     @property

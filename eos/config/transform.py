@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, Tag, model_validator
 
 from eos.config import ddl
-from eos.config.base import MAPPING, WORD, Identifier, Strict, word_or_mapping
+from eos.config.base import MAPPING, WORD, Identifier, Strict, require_unique, word_or_mapping
 from eos.sql_text import INPUT, not_a_query
 
 FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -85,10 +85,7 @@ class Step(Strict):
 
 
 def steps_named_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    names = [step.name.lower() for step in steps if step.name]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"expected unique step names, `{twice[0]}` appears twice")
+    require_unique("step names", (step.name.lower() for step in steps if step.name))
     return steps
 
 

@@ -43,7 +43,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class FileValues:
     """A file's values as read, and the locations that have problems."""
 
     value: Any

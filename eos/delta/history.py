@@ -37,7 +37,10 @@ class Commit:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the pipeline wrote rows in this commit. A write without rows can't be lost."""
+        """Return whether the pipeline wrote rows in this commit.
+
+        A write without rows can't be lost.
+        """
         return self.wrote is not None and self.changes_rows
 
 

@@ -45,7 +45,7 @@ class DeltaLog:
             changes = changes or is_file
             if b'"txn"' not in line and b'"commitInfo"' not in line:
                 continue  # most lines of a large commit; parsing them would take long
-            action = _parsed(line, version)
+            action = _parse_action(line, version)
             written = action.get("txn")
             if isinstance(written, dict) and written.get("appId") == self.app:
                 wrote = _number(written.get("version"))
@@ -61,7 +61,7 @@ class DeltaLog:
         for line in self._lines(version):
             if b'"add"' not in line and b'"remove"' not in line:
                 continue
-            action = _parsed(line, version)
+            action = _parse_action(line, version)
             for kind, files in found.items():
                 file = action.get(kind)
                 if isinstance(file, dict):
@@ -84,7 +84,7 @@ class DeltaLog:
             ) from error
 
 
-def _parsed(line: bytes, version: int) -> dict[str, Any]:
+def _parse_action(line: bytes, version: int) -> dict[str, Any]:
     try:
         action = json.loads(line)
     except ValueError as error:

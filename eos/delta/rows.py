@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from eos.config.base import KAFKA_COLUMNS
 from eos.delta.table import TWICE, TableView
 from eos.errors import TransformError, UsageError
+from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
 from eos.seal import of_this_process
 from eos.transform.sql import message_of
@@ -19,7 +20,7 @@ _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
 _RANK, _SAME = "__eos_rank", "__eos_same"
 
 
-def shaped(rows: DataFrame, table: Table) -> DataFrame:
+def rows_to_write(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows and columns to write. Builds a plan and runs nothing.
 
     If `rows` is a stream, only the schema of the result is valid.
@@ -39,7 +40,7 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
             ) from error
     if table.keys:
         rows = _last_of_each_key(rows, table)
-    return rows.selectExpr(*map(_quoted, columns))
+    return rows.selectExpr(*map(quoted, columns))
 
 
 def _columns(rows: DataFrame, table: Table) -> list[str]:
@@ -94,7 +95,7 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
         )
     if rows.isStreaming:  # streams allow no window functions, and only the schema is needed
         return rows
-    keys = ", ".join(map(_quoted, table.keys))
+    keys = ", ".join(map(quoted, table.keys))
     order = ", ".join(f"{name} DESC" for name in _COORDINATES)
     within = f"PARTITION BY {keys}"
     opening = of_this_process().opening(TWICE)
@@ -137,7 +138,3 @@ def require_fits(table: Table, schema: StructType, view: TableView) -> None:
                 f"{where} has column `{column}` as {there}, but the rows have it as {kind}",
                 hint="cast it in the last step: the types of a table's columns never change",
             )
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

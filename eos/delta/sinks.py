@@ -24,7 +24,7 @@ from eos.deadline import Deadline
 from eos.delta import table as delta
 from eos.delta import table_check
 from eos.delta.log import DeltaLog
-from eos.delta.rows import require_fits, shaped
+from eos.delta.rows import require_fits, rows_to_write
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import (
     EosError,
@@ -102,13 +102,13 @@ class DeltaSinks:
             )
 
     def _view_stream(self, table: Table, stream: DataFrame) -> delta.TableView | None:
-        self._schemas[table.name] = schema = shaped(stream, table).schema
+        self._schemas[table.name] = schema = rows_to_write(stream, table).schema
         view = self._view(table)
         if view is not None:
             require_fits(table, schema, view)
         return view
 
-    def foreseen(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
+    def predict_table(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
         """Return a text on what the next start would do with one table. Raise if it would stop.
 
         Writes nothing. Since nothing is fenced, a running copy may change the table meanwhile.
@@ -121,7 +121,7 @@ class DeltaSinks:
         before = known.position.tables.get(table.name) if known is not None else None
         if known is None or before is None:
             return f"{name} is used as it is" if view else f"{name}: the first start creates it"
-        _, status = self._compared(table, before, known.newest)
+        _, status = self._compare(table, before, known.newest)
         if status is TableStatus.OWED:
             return f"{name} lacks the last micro-batch, which the next start writes first"
         return f"{name} has all committed micro-batches"
@@ -149,9 +149,9 @@ class DeltaSinks:
         for table in self._planned.tables:
             known = position.tables.get(table.name)
             if known is None:
-                found[table.name] = self._adopted(table, last)
+                found[table.name] = self._adopt(table, last)
                 continue
-            found[table.name], status = self._compared(table, known, newest)
+            found[table.name], status = self._compare(table, known, newest)
             if status is TableStatus.OWED:
                 lacking.append(table)
         for name in position.tables.keys() - found.keys():
@@ -159,11 +159,11 @@ class DeltaSinks:
         if lacking:
             assert newest is not None, "only an attempt can be owed"
             starts, ends = self._lacking_ranges(lacking, newest, position, source)
-            frame = self._recomputed(lambda reads: rows(starts, ends, reads), newest, lacking)
-            found |= self._written(frame, lacking, newest.offset, found, "caught_up")
+            frame = self._recompute(lambda reads: rows(starts, ends, reads), newest, lacking)
+            found |= self._write(frame, lacking, newest.offset, found, "caught_up")
         return found
 
-    def _recomputed(
+    def _recompute(
         self,
         rows: Callable[[Mapping[str, int]], DataFrame],
         newest: LedgerRecord,
@@ -182,7 +182,7 @@ class DeltaSinks:
             lost = f"{message_of(error)[:300]} (it was joined with {read or 'no versions'})"
             raise self._gap(lacking, newest, lost) from error
 
-    def _adopted(self, table: Table, last: LedgerRecord | None) -> TableState:
+    def _adopt(self, table: Table, last: LedgerRecord | None) -> TableState:
         """Begin to write a table that the ledger does not have yet, and return its state.
 
         Its rows stay unchanged, and earlier micro-batches are not added. An empty write records
@@ -211,7 +211,7 @@ class DeltaSinks:
             )
         return TableState(view.id, at, view.version)
 
-    def _compared(
+    def _compare(
         self, table: Table, known: TableState, newest: LedgerRecord | None
     ) -> tuple[TableState, TableStatus]:
         """Return the table's state, and whether it has the newest attempt. Raise
@@ -290,7 +290,7 @@ class DeltaSinks:
         """Write the rows of a committed attempt, and return the tables' state. `offset` is that of
         its ledger record."""
         self._crash.reached("tables:before")
-        found = self._written(frame, self._planned.tables, offset, before, "written")
+        found = self._write(frame, self._planned.tables, offset, before, "written")
         self.is_behind = False
         return found
 
@@ -301,7 +301,7 @@ class DeltaSinks:
             was = -1 if view is None else view.at
             self._bus.emit(events.TableFollowed(table.name, "skipped", at, was))
 
-    def _written(
+    def _write(
         self,
         frame: DataFrame,
         tables: Sequence[Table],
@@ -318,7 +318,7 @@ class DeltaSinks:
                 view = self._view_complete(table, before[table.name])
                 known = before[table.name]._replace(version=view.version)
                 try:
-                    view = delta.write(shaped(cached, table), table, self.app(table), offset)
+                    view = delta.write(rows_to_write(cached, table), table, self.app(table), offset)
                 except EosError as error:
                     raise about(self._planned.names.pipeline, error) from error
                 if view.at != offset:
@@ -376,7 +376,7 @@ def open_delta_sinks(
     return DeltaSinks(planned, spark, bus, crash)
 
 
-def none_left(position: Position, bus: Bus) -> None:
+def warn_removed_tables(position: Position, bus: Bus) -> None:
     """Warn for each table in the ledger, if the pipeline file has no table any more."""
     for name, known in position.tables.items():
         bus.emit(events.Warned(_removed_table(name, known, None)))

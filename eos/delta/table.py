@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
 from eos.seal import crossed, of_this_process
 from eos.spark.failure import Failure
@@ -96,12 +97,12 @@ def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
     except EosError:
         raise
     except Exception as error:
-        raise _failed(table, "can't be read", error) from error
+        raise _error_of(table, "can't be read", error) from error
 
 
 def create(spark: SparkSession, table: Table, schema: StructType, app: str, version: int) -> None:
     """Create the table if it is absent, and commit an empty write with this version to it."""
-    _appended(spark.createDataFrame([], schema), table, app, version)
+    _append(spark.createDataFrame([], schema), table, app, version)
 
 
 def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
@@ -109,13 +110,13 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     for number in range(1, TRIES_MAX + 1):
         try:
             if table.keys:
-                _merged(rows, table, app, version)
+                _merge(rows, table, app, version)
             else:
-                _appended(rows, table, app, version)
+                _append(rows, table, app, version)
             break
         except Exception as error:
             if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
-                raise _failed(table, "could not be written", error) from error
+                raise _error_of(table, "could not be written", error) from error
             time.sleep(_PAUSE_S * number)  # the other writer's commit has no event to wait for
     view = view_table(rows.sparkSession, table, app)
     if view is None:
@@ -128,7 +129,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     return view
 
 
-def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
+def _append(rows: DataFrame, table: Table, app: str, version: int) -> None:
     writer = rows.write.format("delta").mode("append")
     writer = writer.option("txnAppId", app).option("txnVersion", str(version))
     if table.partition_by:
@@ -138,21 +139,21 @@ def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
     writer.save(table.path)
 
 
-def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
+def _merge(rows: DataFrame, table: Table, app: str, version: int) -> None:
     """Merge one row for each key. Nulls are equal as keys: with `=`, rows with a null key would
     never match, and each merge would add another one."""
     spark = rows.sparkSession
     keys = {key.lower() for key in table.keys}
-    quoted = [_quoted(name) for name in rows.columns]
-    rest = [_quoted(name) for name in rows.columns if name.lower() not in keys]
-    on = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in table.keys)
+    columns = [quoted(name) for name in rows.columns]
+    rest = [quoted(name) for name in rows.columns if name.lower() not in keys]
+    on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in table.keys)
     update = ", ".join(f"{name} = s.{name}" for name in rest)
     text = [
         f"MERGE {'WITH SCHEMA EVOLUTION ' if table.evolves else ''}INTO",
-        f"delta.{_quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
+        f"delta.{quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
         f"WHEN MATCHED THEN UPDATE SET {update}" if rest else "",
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(quoted)})",
-        f"VALUES ({', '.join(f's.{name}' for name in quoted)})",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})",
+        f"VALUES ({', '.join(f's.{name}' for name in columns)})",
     ]
     rows.createOrReplaceTempView(_VIEW)
     spark.conf.set(_APP, app)
@@ -165,7 +166,7 @@ def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
         spark.catalog.dropTempView(_VIEW)
 
 
-def _failed(table: Table, problem: str, error: Exception) -> EosError:
+def _error_of(table: Table, problem: str, error: Exception) -> EosError:
     failure = Failure.of(error)
     found = crossed(failure.text)
     if found is not None:
@@ -207,7 +208,3 @@ def _cause(failure: Failure, error: Exception) -> str:
         first = failure.links[0]
         return f"{first.kind}: {first.line}"[:500]
     return (found.line if found else message_of(error))[:500]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

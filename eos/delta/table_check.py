@@ -21,18 +21,18 @@ def require_complete(
     is written into the ledger. So a lost row is reported by every check until an operator acts.
     """
     if known.version is not None and now < known.version:
-        raise _older(pipeline, table, known.version, now)
+        raise _older_error(pipeline, table, known.version, now)
     history = log.history()
     try:
         base = history.kept_version(known.at, now) if known.version is None else known.version
         lost = history.lost(base, now)
     except MissingCommitError as missing:
-        raise _missing(pipeline, table, missing.version, known, now) from missing
+        raise _missing_error(pipeline, table, missing.version, known, now) from missing
     if lost is not None:
-        raise _restored(pipeline, table, lost)
+        raise _restored_error(pipeline, table, lost)
 
 
-def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
+def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
     name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     target = "an older version" if lost.target is None else f"version {lost.target}"
@@ -50,7 +50,7 @@ def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBroken
     )
 
 
-def _older(pipeline: str, table: Table, base: int, now: int) -> PromiseBrokenError:
+def _older_error(pipeline: str, table: Table, base: int, now: int) -> PromiseBrokenError:
     name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
@@ -63,7 +63,7 @@ def _older(pipeline: str, table: Table, base: int, now: int) -> PromiseBrokenErr
     )
 
 
-def _missing(
+def _missing_error(
     pipeline: str, table: Table, version: int, known: TableState, now: int
 ) -> PromiseBrokenError:
     name = f"{pipeline}: the table {table.name} ({table.path})"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from eos.formats.schema_ids import Writers, chosen, id_in, is_unknown
+from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
 
 def parsed(name: str, each: Format) -> str:
     if each.subject:
-        result = chosen(
+        result = parse_by_id(
             name, each.written_by, lambda at, written: _from_avro(at, written, each.schema)
         )
         return f"{result} AS {PARSED[name]}"
@@ -147,8 +147,10 @@ def columns_of(name: str, each: Format) -> list[str]:
 
 
 def quoted(name: str) -> str:
+    """Return a name as SQL reads it whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
+    """Return a text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -39,7 +39,7 @@ class _UnusableError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class RegistryClient:
     registry: Registry
     _connection: Connection = field(init=False, repr=False, compare=False)
 
@@ -71,7 +71,7 @@ class Client:
         path = f"{_path(subject)}/versions"
         numbers = self._request("GET", path, deadline)
         if not numbers:
-            self._no_subject(subject)
+            self._raise_no_subject(subject)
         if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
             raise self._invalid(path)
         found: dict[int, str] = {}
@@ -89,14 +89,14 @@ class Client:
             except _UnusableError as error:
                 if number == latest[-1]:
                     raise self._unusable(str(at), error) from error
-        return found or self._no_subject(subject)
+        return found or self._raise_no_subject(subject)
 
     def latest(self, subject: str, deadline: Deadline) -> tuple[int, str]:
         """Return the id and the schema of the subject's newest version."""
         path = f"{_path(subject)}/versions/latest"
         version = self._request("GET", path, deadline)
         if version is None:
-            self._no_subject(subject)
+            self._raise_no_subject(subject)
         try:
             return self._id(version, path), self._alone(version, {}, deadline)
         except _UnusableError as error:
@@ -171,10 +171,10 @@ class Client:
                 if status < 300:
                     return _json(raw)
                 if status < 500 and status not in _RETRIED:
-                    raise self._rejected(f"{method} {path}", status, _message(raw))
+                    raise self._rejected_error(f"{method} {path}", status, _message(raw))
                 reason = f"it answers {status} {_message(raw)}"
             except ssl.SSLCertVerificationError as error:
-                raise self._untrusted(str(error)) from error
+                raise self._untrusted_error(str(error)) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 reason = str(error) or type(error).__name__
                 if was_open and not patience.has_passed:
@@ -220,7 +220,7 @@ class Client:
             "use a descriptor file (docs/formats.md)",
         )
 
-    def _no_subject(self, subject: str) -> NoReturn:
+    def _raise_no_subject(self, subject: str) -> NoReturn:
         url = self.registry.url
         raise UsageError(
             "registry_subject_missing",
@@ -229,7 +229,7 @@ class Client:
             "`orders-value`",
         )
 
-    def _rejected(self, request: str, status: int, reason: str) -> UsageError:
+    def _rejected_error(self, request: str, status: int, reason: str) -> UsageError:
         url = self.registry.url
         text = f"the schema registry {url} rejected {request}: {status} {reason}"
         if status == 401:
@@ -253,7 +253,7 @@ class Client:
             )
         return UsageError("registry_request_rejected", text, hint=_API)
 
-    def _untrusted(self, reason: str) -> UsageError:
+    def _untrusted_error(self, reason: str) -> UsageError:
         url = self.registry.url
         return UsageError(
             "registry_certificate_untrusted",

@@ -84,7 +84,7 @@ class Connection:
     ) -> tuple[int, bytes]:
         url = urlsplit(self.url)
         proxy = _proxy(url)
-        connection = self._connected(url, proxy, deadline)
+        connection = self._connect(url, proxy, deadline)
         target, headers = url.path + path, dict(headers)
         if proxy is not None and url.scheme == "http":
             target = f"{url.scheme}://{url.netloc}{target}"
@@ -104,7 +104,7 @@ class Connection:
             self._open = None
         return answer.status, bytes(raw)
 
-    def _connected(
+    def _connect(
         self, url: SplitResult, proxy: SplitResult | None, deadline: Deadline
     ) -> http.client.HTTPConnection:
         if self._open is not None:

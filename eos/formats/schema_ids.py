@@ -59,7 +59,7 @@ class Writers:
         return found
 
 
-def framed(schema_id: int) -> str:
+def schema_id_prefix(schema_id: int) -> str:
     """Return the bytes before each written record, as an SQL literal."""
     return f"X'00{schema_id:08x}'"
 
@@ -81,7 +81,7 @@ def is_unknown(name: str, known: Iterable[int]) -> str:
     return f"coalesce({id_in(name)} NOT IN ({listed}), false)"
 
 
-def chosen(name: str, known: Mapping[int, str], parse: Callable[[str, str], str]) -> str:
+def parse_by_id(name: str, known: Mapping[int, str], parse: Callable[[str, str], str]) -> str:
     """Return SQL for the record, parsed by its id's schema.
 
     `parse` returns SQL for a record and a schema.

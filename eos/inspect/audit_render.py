@@ -42,7 +42,7 @@ def lines(audited: AuditResult) -> Iterator[str]:
             f"{sums.redo_ratio:.3f} retries per commit"
         )
         yield f"records     {_records(sums)}"
-        yield from _refused(sums)
+        yield from _rejections(sums)
         yield from sums.producers.lines()
         if sums.restarts:
             last = sums.restarts[-1]
@@ -72,7 +72,7 @@ def _records(sums: Summary) -> str:
     return f"{sums.records_in:,} records read in {offsets}, {written}"
 
 
-def _refused(sums: Summary) -> Iterator[str]:
+def _rejections(sums: Summary) -> Iterator[str]:
     """Yield a line for each rule and its reaction."""
     for rule, answers in sorted(sums.refused.items()):
         for answer, count in sorted(answers.items()):

@@ -41,7 +41,10 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What the brokers report of one pipeline at each call. `ledger` is the ledger's topic."""
+    """The state of one pipeline at the brokers, queried at each call.
+
+    `ledger` is the ledger's topic.
+    """
 
     client: KafkaClient
     transactional_id: str

@@ -68,7 +68,7 @@ def explain(planned: Plan, client: KafkaClient) -> Explanation:
     """Return the explanation. It changes nothing and is allowed while the pipeline runs."""
     view = take_snapshot(planned, client, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
-        found = _explained(view)
+        found = _explain_once(view)
         before, view = view, take_snapshot(planned, client, skips_foreign=True)
         if _offset(before) == _offset(view):
             return found
@@ -79,7 +79,7 @@ def _offset(view: Snapshot) -> int:
     return -1 if view.last is None else view.last.offset
 
 
-def _explained(view: Snapshot) -> Explanation:
+def _explain_once(view: Snapshot) -> Explanation:
     found = predict(view)
     history = view.ledger.history(HISTORY_MAX, short_deadline()) if view.has_ledger else []
     checkpoint = _checkpoint(view)

@@ -17,7 +17,7 @@ _ADDRESSES = ("spark.driver.bindAddress", "spark.driver.host")
 _LOCAL_IP = "SPARK_LOCAL_IP"
 
 
-def exposed(profile: ProfileFile) -> Iterator[Check]:
+def check_exposed_ports(profile: ProfileFile) -> Iterator[Check]:
     """Yield checks of the ports, by profile and environment.
 
     Spark's own configuration files may change these settings and are not read.

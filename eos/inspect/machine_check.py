@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import eos
 from eos.cache import cache_root
 from eos.inspect.check import Check, checked, failed, note, ok
-from eos.inspect.exposed_ports import exposed
+from eos.inspect.exposed_ports import check_exposed_ports
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
@@ -44,7 +44,7 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
     yield from checked("state root", lambda: _state(profile))
     yield from checked("cache", lambda: _folder("cache", cache_root()))
     yield from checked("host name", lambda: _host(profile))
-    yield from exposed(profile)
+    yield from check_exposed_ports(profile)
     yield from checked("ports", lambda: _ports(profile))
 
 

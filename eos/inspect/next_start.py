@@ -146,16 +146,16 @@ def _position(found: Prediction) -> Position | None:
             break
         if position is not None:
             return position
-        left = _without(last.position, found.errors[-1])
+        left = _drop_topic(last.position, found.errors[-1])
         if found.errors[-1].code == "gone":
-            left = _without_all_gone(found, left)
+            left = _drop_missing_topics(found, left)
         if left == last.position:
             break
         last = replace(last, position=left)
     return inherited(planned, last)
 
 
-def _without_all_gone(found: Prediction, position: Position) -> Position:
+def _drop_missing_topics(found: Prediction, position: Position) -> Position:
     """Return the position without any missing topic, and record an error for each.
 
     The first missing topic was given the full wait. So the others get only a short one.
@@ -165,11 +165,11 @@ def _without_all_gone(found: Prediction, position: Position) -> Position:
     now = view.client.topics(position.topic_ids, short_deadline()) if position.topic_ids else {}
     for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
         if found.attempt(brief.topic_ids, [name]) is None:
-            position = _without(position, found.errors[-1])
+            position = _drop_topic(position, found.errors[-1])
     return position
 
 
-def _without(position: Position, error: EosError) -> Position:
+def _drop_topic(position: Position, error: EosError) -> Position:
     """Return the position without the error's topic, or without its partition only."""
     topic, partition = error.fields.get("topic"), error.fields.get("partition")
     ends = {
@@ -208,27 +208,27 @@ def _decide(found: Prediction, position: Position) -> None:
     # Removed partitions are reported already. Without this, they would be reported again as
     # unknown.
     left_out = view.position.ends.keys() - position.ends.keys()
-    step = _restricted(up.step, found.here - left_out)
+    step = _restrict(up.step, found.here - left_out)
     if not up.is_planned:
         known = position.ends.keys() & found.here
         # Spark would plan up to there, apart from its limit.
         step = replace(step, ends=view.stable_ends(step.starts.keys() | known))
     for _ in range(FOUND_MAX):
-        found.decision = found.attempt(_decided, view, position, step)
+        found.decision = found.attempt(_decide_batch, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
         if "partition" not in fields:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
-        step = _restricted(step, frozenset(step.ends) - {stopped})
+        step = _restrict(step, frozenset(step.ends) - {stopped})
 
 
-def _decided(view: Snapshot, position: Position, step: PlannedBatch) -> Decision:
+def _decide_batch(view: Snapshot, position: Position, step: PlannedBatch) -> Decision:
     unknown = ranges.unknown(position, step)
     earliest = view.source.earliest(unknown) if unknown else {}
     return ranges.decide(view.name, position, step, earliest)
 
 
-def _restricted(step: PlannedBatch, to: frozenset[TopicPartition]) -> PlannedBatch:
+def _restrict(step: PlannedBatch, to: frozenset[TopicPartition]) -> PlannedBatch:
     starts = {tp: start for tp, start in step.starts.items() if tp in to}
     ends = {tp: end for tp, end in step.ends.items() if tp in to}
     return replace(step, starts=starts, ends=ends)

@@ -22,7 +22,7 @@ from eos.ledger.ranges import require_same_topics
 from eos.ledger.record import Ends, LedgerRecord, Position
 from eos.plan.plan import Plan
 from eos.startup.acquire import ledger_of
-from eos.startup.deployment import known
+from eos.startup.deployment import with_known_deployment
 from eos.startup.resume_position import inherited, starting_offsets
 from eos.startup.source_state import LiveSource
 
@@ -137,7 +137,7 @@ class Snapshot:
 
 def take_snapshot(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
     """Return a snapshot without a fence: a running pipeline is not disturbed and may continue."""
-    planned = known(planned)
+    planned = with_known_deployment(planned)
     ledger = ledger_of(planned, client, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
     info = client.topics([topic], short_deadline())[topic]

@@ -44,7 +44,7 @@ class PipelineEntry:
         }
 
 
-def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
+def list_pipelines(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
     """Return the pipelines that ever ran with this state root, by name."""
     commits = dict(_commits(table)) if table is not None else {}
     locks = root / "locks"

@@ -272,7 +272,7 @@ class Cluster:
             if not errors:
                 known = self._leaders
                 return {tp: known[tp] for tp in requested}
-        partitions_and_errors = _listed(errors)
+        partitions_and_errors = _errors_text(errors)
         raise UnavailableError(
             "partition_without_leader",
             f"no leader was found in time for {partitions_and_errors}",
@@ -365,7 +365,7 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
             raise refused("Metadata", code, f"topic {tp.topic}")
 
 
-def _listed(errors: Mapping[TopicPartition, int]) -> str:
+def _errors_text(errors: Mapping[TopicPartition, int]) -> str:
     shown = [f"{tp.topic}-{tp.partition} ({name_of(code)})" for tp, code in sorted(errors.items())]
     return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
 

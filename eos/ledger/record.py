@@ -61,7 +61,7 @@ Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the pipeline has read: the end offset of each source partition, and what belongs to
+    """The pipeline's position: the end offset of each source partition, and what belongs to
     it.
 
     - `batch_id`: -1 if no micro-batch of `query_id` has committed.

@@ -71,15 +71,16 @@ class Node:
         return is_held(self.folder / "lock")
 
     def pids(self) -> dict[str, int]:
-        """Return `minder_pid` and `broker_pid`. They are valid only while the node runs."""
+        """Return both processes' ids by key. They are valid only while the node runs."""
         try:
             found: dict[str, int] = json.loads((self.folder / "state.json").read_text())
         except (OSError, ValueError):
             return {}
         return found
 
-    def signal(self, which: str, number: signal.Signals) -> None:
-        pid = self.pids().get(which)
+    def signal(self, process: str, number: signal.Signals) -> None:
+        """Send a signal to `SUPERVISOR` or `BROKER` if the node runs."""
+        pid = self.pids().get(process)
         if pid and self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -39,11 +39,11 @@ def silent(addresses: Sequence[str]) -> Mapping[str, str]:
     """Return the addresses that don't accept connections, and why.
 
     A Kafka client would try them until its deadline."""
-    found = {address: _refused(address) for address in addresses}
+    found = {address: _connect_error(address) for address in addresses}
     return {address: why for address, why in found.items() if why}
 
 
-def _refused(address: str) -> str:
+def _connect_error(address: str) -> str:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S):

@@ -43,7 +43,8 @@ class Archive:
     def options(self, classes: Path | None = None) -> list[str]:
         """Return Java options that use the archive.
 
-        If there is none and `classes` is given, return options that list the loaded classes."""
+        If there is none, return options that make the JVM write the names of the classes that it
+        loads into the file `classes`, if that is given."""
         with contextlib.suppress(OSError):
             ready = self._ready()
             if ready:

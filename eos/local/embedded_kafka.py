@@ -1,6 +1,6 @@
 """How does a Kafka cluster run on this machine for as long as a process uses it?
 
-Each node is a JVM with a supervisor process (`supervisor.py`; "minder" in names).
+Each node is a JVM with a supervisor process (`supervisor.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from eos.local.broker_node import HOST, Node, Ports, free_ports, is_free, java_c
 from eos.local.broker_probe import live_brokers
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
 from eos.local.jars import BROKER_VERSION
+from eos.local.supervisor import BROKER, SUPERVISOR
 
 START_MS_MAX = 120_000
 STOP_MS_MAX = 60_000
@@ -174,7 +175,7 @@ class EmbeddedKafka:
     def kill(self, number: int, deadline: Deadline | None = None) -> None:
         """Send SIGKILL to one node's JVM, and wait until it has ended."""
         node = self._node(number)
-        node.signal("broker_pid", signal.SIGKILL)
+        node.signal(BROKER, signal.SIGKILL)
         self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
 
     def restart(self, *numbers: int, deadline: Deadline | None = None) -> None:
@@ -182,7 +183,7 @@ class EmbeddedKafka:
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
         nodes = [self._node(number) for number in numbers]
         for node in nodes:
-            node.signal("minder_pid", signal.SIGTERM)
+            node.signal(SUPERVISOR, signal.SIGTERM)
         for node in nodes:
             self._wait_gone(node, deadline)
             self._spawn(node)
@@ -343,7 +344,7 @@ class EmbeddedKafka:
 
     def _stop_nodes(self, deadline: Deadline) -> None:
         for node in self._nodes:
-            node.signal("minder_pid", signal.SIGTERM)
+            node.signal(SUPERVISOR, signal.SIGTERM)
         for node in self._nodes:
             self._wait_gone(node, deadline)
         for one in self._supervisors.values():
@@ -364,8 +365,8 @@ class EmbeddedKafka:
                     hint=f"the disk of `{self.root}` may hang; the processes end when it responds",
                 )
             if deadline.has_passed:
-                node.signal("broker_pid", signal.SIGKILL)
-                node.signal("minder_pid", signal.SIGKILL)
+                node.signal(BROKER, signal.SIGKILL)
+                node.signal(SUPERVISOR, signal.SIGKILL)
                 is_killed, deadline = True, Deadline.after_ms(STOP_MS_MAX)
             time.sleep(_POLL_S)  # we can't wait for a child of another process
 

@@ -76,11 +76,6 @@ def find_java() -> Java:
     )
 
 
-def is_on_machine() -> bool:
-    """Return whether the machine has a suitable Java. If so, the bootstrap downloads none."""
-    return any(version_of(home) in VERSIONS for _, home in _candidates())
-
-
 def trust_options(java: Java) -> list[str]:
     """Return Java options for the machine's trusted certificates; none for the machine's Java.
 

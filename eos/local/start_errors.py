@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from eos.errors import UnavailableError, reworded
+from eos.errors import UnavailableError, reword
 from eos.local.broker_node import Node
 
 
@@ -39,4 +39,4 @@ def timed_out(root: Path, nodes: Iterable[Node]) -> UnavailableError:
 
 def _with_logs(error: UnavailableError, root: Path, nodes: Iterable[Node]) -> UnavailableError:
     lines = filter(None, (error.message, *(node.complaint() for node in nodes)))
-    return reworded(error, message="\n".join(lines), root=str(root))
+    return reword(error, message="\n".join(lines), root=str(root))

@@ -29,6 +29,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
+# Keys of state.json. Brokers of earlier releases, which may still run, wrote the same.
+SUPERVISOR, BROKER = "minder_pid", "broker_pid"
 EXIT_HELD = 75  # another supervisor runs this node
 POLL_S = 0.1
 TAKE_TRIES, TAKE_PAUSE_S = 50, 0.02
@@ -89,7 +91,7 @@ def _is_forgotten(users: int, keep: Path) -> bool:
 
 def _write_state(node: Path, broker_pid: int) -> None:
     unfinished = node / "state.json.new"
-    unfinished.write_text(json.dumps({"minder_pid": os.getpid(), "broker_pid": broker_pid}))
+    unfinished.write_text(json.dumps({SUPERVISOR: os.getpid(), BROKER: broker_pid}))
     unfinished.replace(node / "state.json")
 
 

@@ -62,19 +62,19 @@ def line(event: events.Event) -> str | None:
         case events.AttemptRetried():
             return f"micro-batch {event.batch_id}, attempt {event.attempt}: {event.reason}"
         case events.AttemptFailed():
-            return _failed(event)
+            return _failed_line(event)
         case events.RecordsRefused():
-            rejected = _refused(event.rule, event.answer, event.records)
+            rejected = _rejected_line(event.rule, event.answer, event.records)
             return (
                 f"warning: micro-batch {event.batch_id}: {rejected}, the first is "
                 f"{event.topic}-{event.partition} at offset {event.offset}"
             )
         case events.RecordsDeduplicated():
-            dropped = _counted("dropped", event.dropped)
-            counts = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
+            dropped = _counts_text("dropped", event.dropped)
+            counts = ", ".join(filter(None, [dropped, _counts_text("accepted", event.accepted)]))
             return f"warning: micro-batch {event.batch_id}: dedup {counts}"
         case events.TableFollowed():
-            return _followed(event)
+            return _table_line(event)
         case events.BrokersSilent() | events.BrokersAnswer():
             return _brokers(event)
         case events.Stopping() | events.Stopped():
@@ -84,7 +84,7 @@ def line(event: events.Event) -> str | None:
     return None
 
 
-def _failed(event: events.AttemptFailed) -> str:
+def _failed_line(event: events.AttemptFailed) -> str:
     if event.is_requested:
         return f"micro-batch {event.batch_id} aborted: the run is stopping, the next run retries it"
     then = "it is retried" if event.will_redo else "it is not retried"
@@ -111,11 +111,11 @@ def _end(event: events.Stopping | events.Stopped) -> str:
             f"stopping: the open micro-batch has {event.finish_s:g} s to commit before it is "
             "aborted; a second signal ends the run at once"
         )
-    rejected = "".join(f"; {_refused(*each)}" for each in event.refused)
+    rejected = "".join(f"; {_rejected_line(*each)}" for each in event.refused)
     return f"pipeline {event.pipeline} stopped: {event.reason}{rejected}"
 
 
-def _followed(event: events.TableFollowed) -> str:
+def _table_line(event: events.TableFollowed) -> str:
     """Return the line about a Delta table, with the versions of the ledger and of the table."""
     if event.became == "skipped":
         return (
@@ -129,7 +129,7 @@ def _followed(event: events.TableFollowed) -> str:
     )
 
 
-def _refused(rule: str, answer: str, records: int) -> str:
+def _rejected_line(rule: str, answer: str, records: int) -> str:
     outcome = "dropped" if answer == "drop" else "sent to the dead letters"
     if rule == "malformed":
         return f"{plural(records, 'malformed record')} {outcome}"
@@ -141,7 +141,7 @@ def _colour(event: events.Event) -> str:
     return _YELLOW if isinstance(event, _ALARMING) and not is_asked else ""
 
 
-def _counted(subject: str, records: Mapping[str, int]) -> str:
+def _counts_text(subject: str, records: Mapping[str, int]) -> str:
     named = " and ".join(f"{count:,} {name}" for name, count in sorted(records.items()))
     return f"{subject} {named}" if named else ""
 

@@ -84,7 +84,7 @@ class ProgressLine:
     def __call__(self, event: events.Event) -> None:
         with self._lock:
             if isinstance(event, events.MicroBatchCommitted):
-                self._committed(event)
+                self._count_commit(event)
                 return
             if isinstance(event, events.AttemptFailed):
                 self._mark(event.batch_id, _FAILED)
@@ -103,7 +103,7 @@ class ProgressLine:
             self._point = (point, self._clock())
 
     def watching(self, plan: Dies) -> Dies:
-        return _Heard(plan, self)
+        return _ReportedPlan(plan, self)
 
     def start(self) -> None:
         self._thread.start()
@@ -158,7 +158,7 @@ class ProgressLine:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
-    def _committed(self, event: events.MicroBatchCommitted) -> None:
+    def _count_commit(self, event: events.MicroBatchCommitted) -> None:
         count = event.offsets_in if event.records_in is None else event.records_in
         self._commits.append((self._clock(), count))
         self._mark(event.batch_id, _COMMITTED)
@@ -197,7 +197,7 @@ class ProgressLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _ReportedPlan:
     """Crash plan that also reports its points to the live line."""
 
     plan: Dies
@@ -213,7 +213,7 @@ class _Heard:
 
 
 @contextmanager
-def shown(
+def show_events(
     bus: Bus, pipeline: str, stop: StopRequest | None = None
 ) -> Iterator[ProgressLine | None]:
     """Print events on stderr. On a terminal, also show and yield the live line."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eos.formats.schema_ids import framed, record_in
-from eos.spark.sink_columns import quoted_text
+from eos.formats.expressions import literal
+from eos.formats.schema_ids import record_in, schema_id_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +27,14 @@ def encoded(
     """Return the test's records, with Avro bytes in place of the mappings."""
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
         meant = [
-            f"({quoted_text(str(topic))}, {partition}, {offset}L)"
+            f"({literal(str(topic))}, {partition}, {offset}L)"
             for record, (_, _, topic, partition, offset, *_) in zip(case.input, rows, strict=True)
             if isinstance(getattr(record, name), dict)
         ]
         if read.kind == "avro" and meant:
             encoded = _from_json(frame, name, read.schema)
             if read.subject:
-                encoded = f"concat({framed(list(read.written_by)[-1])}, {encoded})"
+                encoded = f"concat({schema_id_prefix(list(read.written_by)[-1])}, {encoded})"
             is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
             chosen = f"IF({is_meant}, {encoded}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
@@ -45,7 +45,7 @@ def readable(job: DataFrame, plan: Plan) -> DataFrame:
     """Return the sinks' columns with JSON in place of Avro."""
     options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
     as_json = {
-        name: f"to_json(from_avro({_bare(name, output)}, {quoted_text(output.texts[0])}), "
+        name: f"to_json(from_avro({_bare(name, output)}, {literal(output.texts[0])}), "
         f"{options}) AS {name}"
         for name, output in plan.outputs.columns.items()
         if output.kind == "avro"
@@ -58,8 +58,8 @@ def _bare(name: str, output: Output) -> str:
 
 
 def _from_json(frame: DataFrame, name: str, schema: str) -> str:
-    literal = quoted_text(schema)  # `check` has validated the schema
-    read = frame.selectExpr(f"from_avro(CAST(NULL AS BINARY), {literal}) AS record")
-    kind = quoted_text(read.schema.fields[0].dataType.simpleString())
+    text = literal(schema)  # `check` has validated the schema
+    read = frame.selectExpr(f"from_avro(CAST(NULL AS BINARY), {text}) AS record")
+    kind = literal(read.schema.fields[0].dataType.simpleString())
     parsed = f"from_json(CAST({name} AS STRING), {kind}, map('mode', 'FAILFAST', {_OPTIONS}))"
-    return f"to_avro({parsed}, {literal})"
+    return f"to_avro({parsed}, {text})"

@@ -42,7 +42,7 @@ class ComparisonResult:
 def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> ComparisonResult:
     """Pair expected entries with records, and return the entries and records that are left."""
     candidates = [[at for at, each in enumerate(found) if matches(e, each)] for e in expected]
-    entry_of = _paired(candidates)
+    entry_of = _pair(candidates)
     paired = set(entry_of.values())
     fields = {field for record in expected for field in record.model_fields_set}
     if any(record.exact for record in expected):
@@ -53,7 +53,7 @@ def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compa
         matched=len(entry_of),
         missing=tuple(_line(_entry(e)) for at, e in enumerate(expected) if at not in paired),
         unexpected=tuple(
-            _line({name: _shown(each, name) for name in fields})
+            _line({name: _field_to_show(each, name) for name in fields})
             for at, each in enumerate(found)
             if at not in entry_of
         ),
@@ -78,7 +78,7 @@ def _is_text(expected: Any, text: str | None, exact: bool) -> bool:
         # A number or a boolean is compared with its JSON text, since Kafka's value is bytes.
         is_plain = expected is None or isinstance(expected, str)
         return bool(text == (expected if is_plain else json.dumps(expected)))
-    return text is not None and _is_within(expected, _parsed(text), exact)
+    return text is not None and _is_within(expected, _parse_json(text), exact)
 
 
 def _is_within(expected: Any, found: Any, exact: bool) -> bool:
@@ -94,7 +94,7 @@ def _is_within(expected: Any, found: Any, exact: bool) -> bool:
     return isinstance(expected, bool) == isinstance(found, bool) and bool(expected == found)
 
 
-def _paired(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
+def _pair(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the entry of each paired record: a maximum matching, by augmenting paths."""
     entry_of: dict[int, int] = {}
     for start in range(len(candidates)):
@@ -122,17 +122,17 @@ def _entry(entry: OutputRecord) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in sorted(named) or ["topic"]}
 
 
-def _shown(record: Written, name: str) -> Any:
+def _field_to_show(record: Written, name: str) -> Any:
     """Return a field of a record to show: a JSON object or list as a value, all else as text."""
     if name == "headers":
         as_dict = dict(record.headers)
         return as_dict if len(as_dict) == len(record.headers) else list(record.headers)
     text = getattr(record, name)
-    read = None if text is None or name == "topic" else _parsed(text)
+    read = None if text is None or name == "topic" else _parse_json(text)
     return read if isinstance(read, dict | list) else text
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Return the JSON value of a text, or None if it is no JSON."""
     try:
         return json.loads(text)

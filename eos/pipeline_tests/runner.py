@@ -21,8 +21,8 @@ from eos.spark import dead_letters
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import deduplicate_test
 from eos.spark.lookup_tables import opened
-from eos.spark.rule_check import require_lasting
 from eos.spark.sink_columns import sink_columns
+from eos.spark.steps import require_lasting
 from eos.startup.stateful_pipeline import require_allowed
 from eos.transform.functions import apply
 from eos.transform.nondeterminism import unstable
@@ -115,7 +115,7 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
             frame, again, dead = deduplicate_test(_frame(spark, plan, case), plan, Path(folder))
-            found = list(_written(plan, frame, again, dead))
+            found = list(_write(plan, frame, again, dead))
     except EosError as error:
         return CaseOutcome(case.name, 0, error=str(error))
     compared = compare(case.output, found)
@@ -148,7 +148,7 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
     )
 
 
-def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
+def _write(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
     """Yield the records that each sink would write, without their partitions.
 
     `again` has the accepted rows and the dead letters of dedup. `dead` is the number of the latter.

@@ -45,12 +45,12 @@ class Output:
 
     @property
     def registers(self) -> bool:
-        """Whether a run registers the schema."""
+        """Return whether a run registers the schema."""
         return bool(self.subject) and len(self.texts) > 2
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the schema is only in the registry, and was not looked up yet."""
+        """Return whether the schema is only in the registry, and was not looked up yet."""
         return self.kind == "avro" and not self.texts[0]
 
     def written_by(self, schema_id: int, schema: str = "") -> Output:

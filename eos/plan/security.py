@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.errors import PRINCIPAL, EosError, UsageError, as_principal, reworded
+from eos.errors import PRINCIPAL, EosError, UsageError, reword, with_principal
 from eos.kafka.settings import KafkaSettings
 from eos.secret import file_of, variable_of
 
@@ -101,11 +101,11 @@ def naming_principal(security: Security | None) -> Iterator[None]:
         yield
     except EosError as error:
         name = principal(security)
-        found = as_principal(name, error) if name else error
+        found = with_principal(name, error) if name else error
         if not name and security is not None and PRINCIPAL in error.hint:
             subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
             hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
-            found = reworded(error, hint=hint)
+            found = reword(error, hint=hint)
         if found is error:
             raise
         raise found from error

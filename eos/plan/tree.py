@@ -70,13 +70,13 @@ def stages(planned: Plan) -> list[Stage]:
         )
     if decode.distinct is not None:
         found.append(_distinct(decode.distinct))
-    found += [_joined(planned.lookups)] if planned.lookups else []
+    found += [_lookup_stage(planned.lookups)] if planned.lookups else []
     found += [_step(number, each) for number, each in enumerate(planned.transforms, 1)]
     found += [_sink(number, each, planned) for number, each in enumerate(planned.sinks, 1)]
     if planned.dead_letters is not None:
         found.append(_dead_letters(planned, planned.dead_letters.topic))
     found += [_table(number, each) for number, each in enumerate(planned.tables, 1)]
-    return [*found, *_around(planned)]
+    return [*found, *_run_stages(planned)]
 
 
 def _distinct(by: Distinct) -> Stage:
@@ -125,7 +125,7 @@ def _read(each: Format) -> str:
     return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 
-def _joined(tables: Sequence[LookupTable]) -> Stage:
+def _lookup_stage(tables: Sequence[LookupTable]) -> Stage:
     facts = []
     for each in tables:
         of = "one version for an attempt, in its ledger record" if each.kind == "delta" else ""
@@ -152,16 +152,18 @@ def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
     facts.append(f"value {_output(planned, sink.value_column)}")
     by = f"column {sink.partition_column}, else " if sink.partition_column else ""
     facts.append(f"partition by {by}{sink.partitioner.name.lower()}, {sink.codec.name.lower()}")
-    facts += [_created(name, planned.created_topics) for name in (sink.topic, *sink.topics) if name]
-    return _written(f"sink {number}", f"kafka: {topic}", [each for each in facts if each])
+    facts += [
+        _creation_note(name, planned.created_topics) for name in (sink.topic, *sink.topics) if name
+    ]
+    return _sink_stage(f"sink {number}", f"kafka: {topic}", [each for each in facts if each])
 
 
 def _dead_letters(planned: Plan, topic: str) -> Stage:
     rejecting = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
     if planned.dedup is not None:
         rejecting += planned.dedup.dead_letter_rules
-    facts = [f"rejected by: {', '.join(rejecting)}", _created(topic, planned.created_topics)]
-    return _written("dead letters", f"kafka: {topic}", [each for each in facts if each])
+    facts = [f"rejected by: {', '.join(rejecting)}", _creation_note(topic, planned.created_topics)]
+    return _sink_stage("dead letters", f"kafka: {topic}", [each for each in facts if each])
 
 
 def _table(number: int, table: Table) -> Stage:
@@ -180,14 +182,14 @@ def _table(number: int, table: Table) -> Stage:
     return Stage(f"table {number}", does, facts, AFTERWARDS, mechanism)
 
 
-def _written(name: str, does: str, facts: Sequence[str]) -> Stage:
+def _sink_stage(name: str, does: str, facts: Sequence[str]) -> Stage:
     mechanism = "its record batches are in the micro-batch's one transaction; a retry is a new "
     mechanism += "attempt, and at most one attempt commits"
     facts = [*facts, READERS]
     return Stage(name, does, facts, EXACTLY_ONCE, mechanism, in_transaction=True)
 
 
-def _around(planned: Plan) -> Iterator[Stage]:
+def _run_stages(planned: Plan) -> Iterator[Stage]:
     names = planned.names
     facts = [
         f"transactional id {names.transactional_id}, timeout {planned.transaction_timeout_ms:,} ms",
@@ -236,7 +238,7 @@ def _output(planned: Plan, column: str) -> str:
     return _short(", ".join(output.texts))
 
 
-def _created(topic: str, created: Mapping[str, NewTopic]) -> str:
+def _creation_note(topic: str, created: Mapping[str, NewTopic]) -> str:
     new = created.get(topic)
     if new is None:
         return ""

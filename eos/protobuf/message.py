@@ -66,7 +66,7 @@ def message_in(raw: bytes, name: str) -> Message:
     selected = descriptor_pb2.FileDescriptorSet()
     for each in needed.values():
         selected.file.add().CopyFrom(each)
-        selected.file[-1].ClearField("source_code_info")  # comments
+        selected.file[-1].ClearField("source_code_info")  # the comments of the .proto file
     result = Message(name, selected.SerializeToString(deterministic=True))
     try:
         _built(result)

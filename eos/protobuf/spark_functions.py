@@ -130,7 +130,7 @@ def _require_struct(
 def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    if kind.simpleString() == "void":  # never set
+    if kind.simpleString() == "void":  # a column of nulls leaves the field unset
         return
     inner, is_fine = kind, True
     if field.label is Label.LIST:

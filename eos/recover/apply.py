@@ -21,7 +21,7 @@ from eos.plan.plan import Plan
 from eos.recover.change import LedgerChange, Verb
 from eos.recover.foreign_records import change_of
 from eos.startup.acquire import acquire, still_ours
-from eos.startup.deployment import identified
+from eos.startup.deployment import with_deployment
 from eos.startup.ownership import RunLock, require_free
 from eos.startup.resume_position import require_no_members
 from eos.startup.source_state import LiveSource
@@ -48,7 +48,7 @@ def propose(planned: Plan, client: KafkaClient, verb: Verb, *, take_over: bool) 
 def act(
     planned: Plan, client: KafkaClient, verb: Verb, *, reason: str, take_over: bool
 ) -> AppliedChange:
-    planned = identified(planned)
+    planned = with_deployment(planned)
     lock = RunLock(planned)
     with closing(lock), closing(Bus()) as bus:
         lock.acquire(is_forced=take_over)

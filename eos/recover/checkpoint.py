@@ -38,7 +38,7 @@ def adopt(path: str | None) -> Verb:
                 path=checkpoint.location,
             ) from error
         accepted = _in_source(view, found, checkpoint)
-        remarks += _left_out(view, found, accepted, checkpoint)
+        remarks += _unread_partitions(view, found, accepted, checkpoint)
         remarks += _require_readable(view, accepted)
         ends = {**before.ends, **accepted}
         moved = moves(before.ends, ends)
@@ -136,7 +136,9 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
     return accepted
 
 
-def _left_out(view: Snapshot, found: Ends, accepted: Ends, checkpoint: Checkpoint) -> list[str]:
+def _unread_partitions(
+    view: Snapshot, found: Ends, accepted: Ends, checkpoint: Checkpoint
+) -> list[str]:
     """Return sentences about partitions that only the checkpoint or only the pipeline has."""
     remarks = []
     if view.last is None:

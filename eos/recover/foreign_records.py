@@ -41,12 +41,13 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
         raise UsageError(
             "ledger_all_foreign",
             f"{view.name}: the pipeline wrote none of the ledger's records: other producers wrote "
-            f"{_listed(offsets)}",
+            f"{_offsets_text(offsets)}",
             hint="if replication copied the ledger, use --accept-ledger. Otherwise delete the "
             f"topic {topic!r}; `eos recover {view.name}` then lists what is left to resume from",
         )
+    reason = view.ledger.foreign[offsets[0]].error.message
     remarks = [
-        f"skips {_listed(offsets)} of the ledger: {view.ledger.foreign[offsets[0]].error.message}",
+        f"skips {_offsets_text(offsets)} of the ledger: {reason}",
         f"the ends are those of the pipeline's own record at offset {view.last.offset}",
     ]
     group = view.group(before.ends)
@@ -72,7 +73,7 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
             hint=f"`eos recover {view.name} --skip-foreign` resumes from the newest record that "
             "the pipeline wrote",
         ) from error
-    after = _accepted(view, copied)
+    after = _translate(view, copied)
     note = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
     remarks = [
         f"accepts the record at offset {copied.offset}, {note}: no transaction proves who wrote it",
@@ -87,7 +88,7 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
     return LedgerChange(verb, before, after, group, remarks, foreign_until=copied.offset + 1)
 
 
-def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
+def _translate(view: Snapshot, copied: LedgerRecord) -> Position:
     """Return the copied position as it applies here; raise UsageError if its offsets do not.
 
     Topics keep their offsets only if replication kept them, and on another cluster they have other
@@ -118,7 +119,7 @@ def _topics(before: Position, after: Position) -> list[str]:
     ]
 
 
-def _listed(offsets: list[int]) -> str:
+def _offsets_text(offsets: list[int]) -> str:
     more = f" and {len(offsets) - _SHOWN_MAX} or more" if len(offsets) > _SHOWN_MAX else ""
     plural = "s" if len(offsets) > 1 else ""
     return f"the record{plural} at offset{plural} {', '.join(map(str, offsets[:_SHOWN_MAX]))}{more}"

@@ -25,7 +25,7 @@ def rewind(to: str) -> Verb:
         options = f"--rewind-to {record.offset}"
         view.require_same_topics()
         then, unchanged, remarks = _reachable(view, record)
-        _require_there(view, record, then)
+        _require_in_source(view, record, then)
         producers = states_of(view, record)
         required = {**then, **unchanged}
         if required == before.ends:
@@ -53,7 +53,7 @@ def rewind(to: str) -> Verb:
 
 
 def _record(view: Snapshot, to: str) -> LedgerRecord:
-    offset, time_ms = _meant(to)
+    offset, time_ms = _parse_target(to)
     nearest: LedgerRecord | None = None
     for record in view.ledger.newest_first(short_deadline()) if view.last else ():
         if offset is None:
@@ -83,7 +83,7 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
     )
 
 
-def _meant(to: str) -> tuple[int | None, int]:
+def _parse_target(to: str) -> tuple[int | None, int]:
     """Return the offset and 0, or None and the time in milliseconds."""
     if to.isascii() and to.isdigit():
         return int(to), 0
@@ -118,7 +118,7 @@ def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[s
     return {tp: end for tp, end in then.ends.items() if tp.topic in same}, unchanged, remarks
 
 
-def _require_there(view: Snapshot, record: LedgerRecord, required: Ends) -> None:
+def _require_in_source(view: Snapshot, record: LedgerRecord, required: Ends) -> None:
     limits = bounds(view.source, required)
     outside = limits.outside(required)
     if outside:

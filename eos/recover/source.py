@@ -27,10 +27,10 @@ def forget_topics(topics: Sequence[str]) -> Verb:
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         known = before.topic_ids.keys() | {tp.topic for tp in before.ends}
-        _require_known(view, names, known)
+        _require_in_ledger(view, names, known)
         missing = view.missing_topics(names)
         now = view.source.topic_ids(set(names) - missing)
-        remarks = [_forgotten(view, name, now.get(name)) for name in names]
+        remarks = [_forgetting_note(view, name, now.get(name)) for name in names]
         ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
         rest = view.source.topic_ids(known - set(names))  # raises for another missing topic
         require_same_topics(view.name, before, rest)
@@ -42,7 +42,7 @@ def forget_topics(topics: Sequence[str]) -> Verb:
     return verb
 
 
-def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str]) -> None:
+def _require_in_ledger(view: Snapshot, names: Sequence[str], known: Collection[str]) -> None:
     for topic in names:
         if topic not in known:
             topics = ", ".join(sorted(known)) or "no topics"
@@ -54,7 +54,7 @@ def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str])
             )
 
 
-def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
+def _forgetting_note(view: Snapshot, name: str, now: str | None) -> str:
     """Return the consequence of forgetting a topic; raise UsageError if the topic is unchanged."""
     reads = view.planned.source.reads(name)
     if now is None:

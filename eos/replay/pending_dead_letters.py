@@ -115,7 +115,7 @@ class DeadLetterTopic:
                     bytes_max=_BYTES_MAX,
                 )
             except KafkaRefusedError as refused:
-                start = self._kept_from(tp, start, refused, deadline)
+                start = self._first_offsets(tp, start, refused, deadline)
                 continue
             if not records:
                 return
@@ -126,7 +126,7 @@ class DeadLetterTopic:
                     yield Letter(tp, stored, found)
             start = records[-1].offset + 1
 
-    def _kept_from(
+    def _first_offsets(
         self, tp: TopicPartition, start: int, refused: KafkaRefusedError, deadline: Deadline
     ) -> int:
         """Return the offset to read from after retention deleted the records at `start`.
@@ -150,13 +150,13 @@ class DeadLetterTopic:
             for letter in self.letters(tp, first, end):
                 rule = letter.origin.rule
                 if rule not in reached:
-                    reached[rule] = self._reached(rule, topic_id)
+                    reached[rule] = self._replayed_ends(rule, topic_id)
                     counts[rule] = 0
                 is_new = letter.stored.offset >= reached[rule].get(tp, 0)
                 counts[rule] += is_new and letter.stored.timestamp_ms >= since_ms
         return counts
 
-    def _reached(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
+    def _replayed_ends(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
         """Return the offsets up to which a rule's dead letters were replayed."""
         planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
         if self.client.topics([planned.names.ledger], deadline)[planned.names.ledger].error:

@@ -117,7 +117,7 @@ def put_back(
         replay = _Replay(topic, planned, request, until, batches, crash)
         with _terminable():
             try:
-                done = replay.through()
+                done = replay.run_all()
             except (KeyboardInterrupt, UsageError):
                 # Readers of the source would stop at an open transaction until its timeout.
                 note_clean_end(batches, bus, is_at_rest=False)
@@ -174,7 +174,7 @@ class _Replay:
     crash: Dies
     _targets: dict[str, TopicInfo] = field(default_factory=dict)
 
-    def through(self) -> ReplayResult:
+    def run_all(self) -> ReplayResult:
         done, query_id, number = ReplayResult(), uuid.uuid4().hex, 0
         while True:  # each turn advances, up to `until`
             part = self._next(done)
@@ -230,7 +230,7 @@ class _Replay:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         if not self.wanted.is_now:
             for name in topics:
-                self._require_kept(name, letters, deadline)
+                self._require_in_topic(name, letters, deadline)
         self._targets |= {name: found[name] for name in topics if name not in self._targets}
         config = self.topic.client.topic_config
         limits = {name: int(config(name, "max.message.bytes", deadline)) for name in topics}
@@ -323,7 +323,7 @@ class _Replay:
             partition=source.partition,
         )
 
-    def _require_kept(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
+    def _require_in_topic(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
         """Raise UsageError if the topic's retention would delete a record before it is read."""
         config = self.topic.client.topic_config
         keeps_ms = int(config(name, "retention.ms", deadline))

@@ -49,7 +49,7 @@ class PageContent:
 def gather(found: Iterable[Transaction]) -> PageContent:
     """Return the page's content from transactions, oldest first."""
     content, sums = PageContent(), Sums()
-    problems = findings(_watched(found, content, sums))
+    problems = findings(_count_while_reading(found, content, sums))
     content.findings = list(islice(problems, FINDINGS_MAX))
     content.findings_count = len(content.findings) + sum(1 for _ in problems)
     content.sums = sums.so_far
@@ -60,7 +60,7 @@ def gather(found: Iterable[Transaction]) -> PageContent:
     return content
 
 
-def _watched(
+def _count_while_reading(
     found: Iterable[Transaction], content: PageContent, sums: Sums
 ) -> Iterator[Transaction]:
     writer = None

@@ -40,7 +40,7 @@ class Subject:
 
 def page(subject: Subject, content: PageContent, cluster: ClusterState | None) -> str:
     conclusion = verdict(content, cluster)
-    style, script = _own("page.css"), _own("page.js")
+    style, script = _package_file("page.css"), _package_file("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -197,7 +197,7 @@ def _glossary() -> Markup:
 
 
 @cache
-def _own(name: str) -> str:
+def _package_file(name: str) -> str:
     return files("eos.report").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -75,7 +75,7 @@ class BrokerWatch:
         since = self._client.answered_at
         failure = self._query() if self._clock() - since >= _QUIET_S else None
         if failure is None:
-            self._answered()
+            self._end_outage()
             return
         silent_s = self._clock() - since
         if self._silent_since is None and silent_s >= _SILENT_S:
@@ -93,7 +93,7 @@ class BrokerWatch:
             return None
         return None
 
-    def _answered(self) -> None:
+    def _end_outage(self) -> None:
         since, self._silent_since = self._silent_since, None
         if since is not None:
             self._emit(events.BrokersAnswer(self._clock() - since))

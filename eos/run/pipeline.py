@@ -18,7 +18,7 @@ from eos.checkpoint.offset_log import Checkpoint
 from eos.config.load import load_pipeline, load_profile
 from eos.config.trigger import Ending
 from eos.deadline import Deadline
-from eos.delta.sinks import DeltaSinks, none_left, open_delta_sinks
+from eos.delta.sinks import DeltaSinks, open_delta_sinks, warn_removed_tables
 from eos.errors import (
     EosError,
     FencedError,
@@ -36,7 +36,7 @@ from eos.local.processes import await_address
 from eos.native import library as native_library
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.observe.live import ProgressLine, shown
+from eos.observe.live import ProgressLine, show_events
 from eos.plan.plan import Plan, plan
 from eos.plan.reader import choose_reader
 from eos.plan.security import naming_principal
@@ -58,8 +58,8 @@ from eos.spark.session import open_session, write_checkpoints
 from eos.spark.steps import projected, transformed
 from eos.startup.acquire import acquire, still_ours
 from eos.startup.checkpoint_dir import remove_old
-from eos.startup.deployment import identified
-from eos.startup.local_checks import Chosen, choose, require_local
+from eos.startup.deployment import with_deployment
+from eos.startup.local_checks import ChosenCheckpoint, choose, require_local
 from eos.startup.ownership import RunLock
 from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import (
@@ -103,7 +103,7 @@ def run(
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    planned = identified(plan(pipeline, profile, addresses, functions))
+    planned = with_deployment(plan(pipeline, profile, addresses, functions))
     crash = CrashPlan.from_environment()
     with (
         naming(planned.names.pipeline),
@@ -125,12 +125,12 @@ def run(
             return
         with (
             closing(KafkaClient(planned.kafka)) as client,
-            shown(bus, pipeline.name, stopping) as live,
+            show_events(bus, pipeline.name, stopping) as live,
         ):
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit)
             with watching_brokers(client, bus):
-                _Run(*shared, accepts_state_loss, live).through(take_over)
+                _Run(*shared, accepts_state_loss, live).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ class _Run:
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
 
-    def through(self, take_over: bool) -> None:
+    def run(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
         self.client.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
@@ -184,7 +184,7 @@ class _Run:
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
         reader = SourceReader(planned, choice, self.client.settings, self.spark, self.bus)
-        batches, last = self._owned(planned, source, dedup, take_over, deadline)
+        batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
             self._owning(planned, source, reader, batches, last, dedup, tables, deadline)
@@ -204,7 +204,7 @@ class _Run:
         files = files_for(planned.names.checkpoints, self.spark)
         write_checkpoints(self.spark, is_local=files.is_local)
         with still_ours(batches.coordinator, batches.ledger):
-            chosen = self._chosen(planned, files, batches, last)
+            chosen = self._choose_checkpoint(planned, files, batches, last)
             location, batches.position = chosen.location, chosen.position
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
@@ -257,7 +257,7 @@ class _Run:
         """
         position, topic = batches.position, planned.names.ledger
         if tables is None:
-            none_left(position, self.bus)
+            warn_removed_tables(position, self.bus)
             batches.position = replace(position, tables={})
             return
         ids = self.client.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
@@ -272,9 +272,9 @@ class _Run:
         found = tables.settle(batches.ledger, ledger_id, position, last, source, rows)
         batches.position = replace(position, tables=found)
 
-    def _chosen(
+    def _choose_checkpoint(
         self, planned: Plan, files: Files, batches: MicroBatches, last: LedgerRecord | None
-    ) -> Chosen:
+    ) -> ChosenCheckpoint:
         identity, before = batches.coordinator.identity, batches.position
         accepts = self.accepts_state_loss
         return choose(planned, files, before, last, identity, self.bus, accepts=accepts)
@@ -282,7 +282,7 @@ class _Run:
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
         return source_of(planned, starts).stream(self.spark)
 
-    def _owned(
+    def _acquire_pipeline(
         self,
         planned: Plan,
         source: LiveSource,
@@ -333,7 +333,7 @@ class _Run:
                     running.stop()
 
                 watch = IdleWatch(
-                    batches, idle_ms, self.lock, self.bus, end, lambda: self.audit.kept_from
+                    batches, idle_ms, self.lock, self.bus, end, lambda: self.audit.needed_from
                 )
                 stack.callback(watch.stop)
                 watch.start()

@@ -5,18 +5,18 @@ The check runs before the startup acquires ownership or writes anything to Kafka
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from eos.errors import TransformError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.run.plan_warnings import cautions
 from eos.spark.dedup_columns import as_stream
-from eos.spark.rule_check import require_lasting
 from eos.spark.sink_columns import sink_columns
-from eos.spark.steps import transformed
+from eos.spark.steps import require_lasting, transformed
 from eos.startup.stateful_pipeline import with_state
+from eos.transform.nondeterminism import unstable
 from eos.transform.plan_check import check_stream
 
 if TYPE_CHECKING:
@@ -39,6 +39,23 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             hint="a sink's expression computes from one row; aggregate rows in a step",
         )
     require_lasting(plan, stream)
-    for message in cautions(plan, out):
+    for message in _warnings(plan, out):
         bus.emit(events.Warned(message))
     return with_state(plan, state, bus)
+
+
+def _warnings(plan: Plan, out: DataFrame) -> Iterator[str]:
+    """Yield warnings about a plan that a run accepts. `out` has the rows that the sinks read."""
+    changing = unstable(out)
+    if changing:
+        yield (
+            f"the transforms use {', '.join(changing)}: a micro-batch that is retried gets "
+            "other values"
+        )
+    # The loader rejects a file with both settings, so `--once` was given on the command line.
+    if plan.is_once and "max_records" in plan.source.model_fields_set:
+        yield (
+            f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "
+            f"`max_records: {plan.source.max_records}` of the pipeline file is ignored. Use "
+            "--available-now to keep it"
+        )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eos.encode.record_errors import AT
 from eos.encode.stage import SinkSpec
+from eos.formats.expressions import literal
 from eos.kafka.api import TopicPartition
 from eos.read.decode import ERROR, RULE, RejectedRecords
 
@@ -55,9 +56,9 @@ def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     The dead letters of a source partition keep their order: all go to the same target partition,
     with or without a key.
     """
-    ours = {PIPELINE: _text(plan.names.pipeline), **_ORIGIN}
+    ours = {PIPELINE: literal(plan.names.pipeline), **_ORIGIN}
     added = ", ".join(
-        f"struct({_text(name)} AS key, CAST({expression} AS BINARY) AS value)"
+        f"struct({literal(name)} AS key, CAST({expression} AS BINARY) AS value)"
         for name, expression in ours.items()
     )
     own = "coalesce(headers, CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>))"
@@ -114,7 +115,3 @@ def origin(headers: Headers) -> Origin | None:
 def counted(refused: Sequence[RejectedRecords]) -> Mapping[str, Mapping[str, int]]:
     """Return the rejected records by rule and answer, as the ledger's record lists them."""
     return {each.rule: {each.answer: each.records} for each in refused}
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

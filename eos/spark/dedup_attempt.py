@@ -114,7 +114,7 @@ class DedupAttempt:
 
     @property
     def validators(self) -> int:
-        """How many writing tasks validate records after they have written."""
+        """Return how many writing tasks validate records after they have written."""
         is_after = self.mode is ValidationMode.VALIDATE_AFTER
         return min(self.parallelism, SHARDS) if is_after else 0
 
@@ -219,7 +219,7 @@ class DedupAttempt:
 
     @property
     def records_read(self) -> int:
-        """How many records the attempt read: each of them has a verdict."""
+        """Return how many records the attempt read: each of them has a verdict."""
         return sum(self.states.counts().values())
 
     def commit_states(self) -> VersionRecord:
@@ -229,15 +229,17 @@ class DedupAttempt:
 
     @property
     def validate_first(self) -> int:
-        """How many micro-batches after this attempt validate first. For the ledger's record."""
+        """Return how many micro-batches after this attempt validate first, for the ledger."""
         assert self.version is not None, "commit_states() comes first"
         has_failed = any(map(self._needs_retry, self.version.summary["verdicts"]))
         return left_after(self.micro_batches_left, has_failed=has_failed)
 
     @property
     def has_all_verdicts(self) -> bool:
-        """Whether the retry uses this attempt's verdicts. Tasks that validate while they read do
-        so again."""
+        """Return whether the retry uses this attempt's verdicts.
+
+        Tasks that validate while they read do so again.
+        """
         return self.mode is ValidationMode.VALIDATE_AFTER and bool(self.wrongly_written)
 
     def _needs_retry(self, verdict: str) -> bool:

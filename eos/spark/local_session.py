@@ -59,7 +59,7 @@ def local_session(
     run = _scratch(conf.pop(_LOCAL_DIR, None))
     if has_delta:
         conf |= launch.delta_conf(conf)
-    spark = _started(conf, run, project, name, logs / "jvm.log", has_avro, has_delta)
+    spark = _start_session(conf, run, project, name, logs / "jvm.log", has_avro, has_delta)
     try:
         yield spark
     finally:
@@ -75,7 +75,7 @@ def _scratch(local_dir: str | None) -> Scratch:
     return stack.enter_context(scratch(local_dir))
 
 
-def _started(
+def _start_session(
     conf: dict[str, str],
     run: Scratch,
     project: Path,
@@ -89,7 +89,7 @@ def _started(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if not _as_in_a_run(home, conf, has_delta=has_delta):
+    if not _use_class_path_of_run(home, conf, has_delta=has_delta):
         jars = [ensure_one(SPARK, "spark-avro")] if has_avro else []
         jars += ensure(DELTA)[DELTA] if has_delta else []
         if jars:
@@ -111,7 +111,7 @@ def _started(
         ) from error
 
 
-def _as_in_a_run(home: launch.Spark, conf: dict[str, str], *, has_delta: bool) -> bool:
+def _use_class_path_of_run(home: launch.Spark, conf: dict[str, str], *, has_delta: bool) -> bool:
     """Give the JVM the class path of a run, and return whether that was possible.
 
     With that class path it can use the run's class-data archive, which saves a third of its start

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
-from eos.spark.sink_columns import quoted_text
+from eos.formats.expressions import literal, quoted
 from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
     """Return the lookup tables by name, with the columns of the pipeline file. Reads no rows."""
-    return {each.name: _opened(each, spark) for each in plan.lookups}
+    return {each.name: _open(each, spark) for each in plan.lookups}
 
 
-def _opened(each: LookupTable, spark: SparkSession) -> DataFrame:
+def _open(each: LookupTable, spark: SparkSession) -> DataFrame:
     if each.kind == "delta":
         reader = spark.read.format("delta")
         if each.version is not None:
             reader = reader.option("versionAsOf", str(each.version))
-        return reader.load(each.path).selectExpr(*map(_quoted, _columns(each, spark)))
+        return reader.load(each.path).selectExpr(*map(quoted, _columns(each, spark)))
     if each.kind == "rows":
-        kind = quoted_text(f"ARRAY<STRUCT<{each.columns}>>")
-        return spark.sql(f"SELECT inline(from_json({quoted_text(each.rows)}, {kind}))")
+        kind = literal(f"ARRAY<STRUCT<{each.columns}>>")
+        return spark.sql(f"SELECT inline(from_json({literal(each.rows)}, {kind}))")
     reader = spark.read.schema(each.columns)
     if each.kind == "parquet":
         return reader.parquet(each.path)
@@ -94,7 +94,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
     for each in plan.lookups:
         label = f"the table {each.name} ({each.path})"
         try:
-            plain = _opened(each, spark) if each.kind == "csv" else _plain(each, spark)
+            plain = _open(each, spark) if each.kind == "csv" else _plain(each, spark)
             has = {field.name.lower(): field.dataType.simpleString() for field in plain.schema}
             required = _columns(each, spark)
         except Exception as error:
@@ -128,7 +128,3 @@ def _plain(each: LookupTable, spark: SparkSession) -> DataFrame:
 def _columns(each: LookupTable, spark: SparkSession) -> dict[str, str]:
     schema = spark.createDataFrame([], each.columns).schema
     return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

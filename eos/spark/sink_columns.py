@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from eos.config import avro
 from eos.encode.record_errors import AT
 from eos.errors import TransformError
-from eos.formats.schema_ids import framed
+from eos.formats.expressions import literal, quoted
+from eos.formats.schema_ids import schema_id_prefix
 from eos.transform.batch_functions import KAFKAS_HEADERS
 from eos.transform.sql import message_of
 
@@ -72,10 +73,10 @@ def sink_columns(
             columns["__topic"] = "topic"
     outputs = plan.outputs
     if outputs.columns:
-        columns |= _computed(out, outputs, present, is_packed=is_packed)
+        columns |= _expressions(out, outputs, present, is_packed=is_packed)
     columns |= extra
     # As texts in one call, since PySpark needs 2 ms to create a column object.
-    result = _selected(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
+    result = _select(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
         result = result.where(" OR ".join(f"`{name}`" for name in named))
@@ -107,7 +108,7 @@ def _with_messages(result: DataFrame, plan: Plan) -> DataFrame:
     return result
 
 
-def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
+def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
@@ -177,7 +178,7 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
     return _NEVER_NULL
 
 
-def _computed(
+def _expressions(
     out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
 ) -> dict[str, str]:
     """Return an SQL expression for each output. One call to Spark finds the types of all of the
@@ -262,7 +263,7 @@ def _headers(
     for at in range(0, len(output.texts), 2):
         header, place = output.texts[at], f"{output.place} {output.texts[at]}"
         value = _bytes(expressions[name, at + 1], types[name, at + 1], place)
-        keys.append(quoted_text(header))
+        keys.append(literal(header))
         values.append(f"CAST({value} AS BINARY)")
     if is_packed and keys:
         return f"array({', '.join([f'CAST({key} AS BINARY)' for key in keys] + values)})"
@@ -289,7 +290,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
                 f"(it has {', '.join(present)})",
                 hint="return it from the last step, or name another column in the sink",
             )
-    listed = ", ".join(f"{_quoted(name)} AS {_quoted(name)}" for name in names)
+    listed = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in names)
     return _or_tombstone(f"to_json(struct({listed}), {_JSON_OPTIONS})", output, present)
 
 
@@ -299,7 +300,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     schema = output.texts[0]
     by_name = {name.lower(): name for name in present}
     try:
-        read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
+        read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {literal(schema)}) AS record")
         fields: Any = read.schema.fields[0].dataType
         required = {each.name: each.dataType.simpleString() for each in fields}
     except Exception as error:  # Avro's parser raises its own exceptions, not Spark's
@@ -319,12 +320,12 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
             hint="return it from the last step, or remove the field from the schema",
         )
     listed = ", ".join(
-        f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"
+        f"CAST({quoted(by_name[name.lower()])} AS {kind}) AS {quoted(name)}"
         for name, kind in required.items()
     )
-    result = f"to_avro(struct({listed}), {quoted_text(schema)})"
+    result = f"to_avro(struct({listed}), {literal(schema)})"
     if output.subject:
-        result = f"concat({framed(output.schema_id)}, {result})"
+        result = f"concat({schema_id_prefix(output.schema_id)}, {result})"
     return _or_tombstone(result, output, present)
 
 
@@ -338,7 +339,7 @@ def _struct(out: DataFrame, output: Output) -> str:
     require_fits(output.message, output.place, types)
     by_name = {each.lower(): each for each in types}
     listed = ", ".join(
-        f"{_quoted(by_name[field.name.lower()])} AS {_quoted(field.name)}"
+        f"{quoted(by_name[field.name.lower()])} AS {quoted(field.name)}"
         for field in output.message.fields
     )
     present = {name: kind.simpleString() for name, kind in types.items()}
@@ -355,12 +356,3 @@ def _or_tombstone(result: str, output: Output, present: Mapping[str, str]) -> st
 
 def _is_kafkas(name: str, kind: str) -> bool:
     return kind in _KAFKAS_TYPES.get(name.lower(), ())
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quoted_text(text: str) -> str:
-    """Return the text as an SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eos.errors import TransformError
 from eos.plan.plan import Plan
 from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import Encode, FusedStep, fused, parsed
@@ -14,6 +15,7 @@ from eos.spark.lookup_tables import opened
 from eos.spark.python_rows import PythonRows
 from eos.spark.sink_columns import sink_columns
 from eos.transform.functions import apply, last_in_batches
+from eos.transform.nondeterminism import unstable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,3 +49,20 @@ def mapped(
     if isinstance(rows, FusedStep | FusedDedup | PythonRows):
         return rows.mapped(encode, schema)
     return rows.mapInArrow(encode, parsed(schema))
+
+
+def require_lasting(plan: Plan, stream: DataFrame) -> None:
+    """Raise TransformError if a rule depends on anything but its record.
+
+    Rules are evaluated several times: to write the accepted records, to write the dead letters, and
+    again in each retry. All of these must reject the same records.
+    """
+    found = unstable(plan.decode.apply(stream))
+    if found:
+        functions = ", ".join(found)
+        raise TransformError(
+            "rule_nondeterministic",
+            f"the rules of `expect` use {functions}: a record that was accepted could be rejected "
+            "when the rule is evaluated again",
+            hint="use only the record's own columns in a rule",
+        )

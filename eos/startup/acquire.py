@@ -21,7 +21,7 @@ from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord, Position
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
-from eos.startup.deployment import identified
+from eos.startup.deployment import with_deployment
 from eos.startup.namesakes import require_own_names, require_unused_group
 from eos.startup.ownership import is_free, owner, require_free
 from eos.startup.source_state import LiveSource
@@ -88,7 +88,7 @@ def acquire(
 
     `eos recover` sets `skips_foreign`: it handles records that the pipeline did not write.
     """
-    planned = identified(planned)
+    planned = with_deployment(planned)
     names = planned.names
     ledger = ledger_of(planned, client, skips_foreign=skips_foreign)
     ledger.ensure_topic(BROKERS_CHOICE, deadline)

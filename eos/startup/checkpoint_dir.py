@@ -49,14 +49,14 @@ def choose_checkpoint(
     if last is None:
         _require_uncommitted(planned, files, current)
     if not files.is_local:
-        fresh = _of_own(files, root, position.checkpoint, identity)
+        fresh = _own_folder(files, root, position.checkpoint, identity)
         current = f"{root}/{position.checkpoint}" if is_at_rest(planned, last) else None
     if current is None or position.is_reset:
         return fresh
     checkpoint = Checkpoint(files, current)
     if checkpoint.planned() is None:
         return fresh
-    why = _replaced(planned, checkpoint, position)
+    why = _reason_to_replace(planned, checkpoint, position)
     if why and bus is not None:
         bus.emit(
             events.Warned(
@@ -67,7 +67,7 @@ def choose_checkpoint(
     return fresh if why else current
 
 
-def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
+def _reason_to_replace(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
     """Return the reason to replace this checkpoint with a fresh one; empty if it can be used.
 
     Raise PromiseBrokenError if it is unreadable and a fresh one would lose or repeat records.
@@ -140,7 +140,7 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
     )
 
 
-def _of_own(files: Files, root: str, known: str, identity: Identity) -> str:
+def _own_folder(files: Files, root: str, known: str, identity: Identity) -> str:
     """Return a folder with a higher number than all existing folders and the ledger's folder. The
     ledger's folder may be missing in the store."""
     names = [*folders(files, root), known]

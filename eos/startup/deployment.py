@@ -32,7 +32,7 @@ _EXPLICIT = (
 )
 
 
-def known(planned: Plan) -> Plan:
+def with_known_deployment(planned: Plan) -> Plan:
     """Return the plan with its deployment, without creating an id. The deployment is empty before
     the first startup, or if the state root can't have an id."""
     path = _file(planned)
@@ -41,7 +41,7 @@ def known(planned: Plan) -> Plan:
     return replace(planned, deployment=_read(planned, path))
 
 
-def identified(planned: Plan) -> Plan:
+def with_deployment(planned: Plan) -> Plan:
     """Return the plan with its deployment. Create the id if the state root has none.
 
     Raises UsageError if the profile sets no deployment and the state root can't have an id.
@@ -53,7 +53,7 @@ def identified(planned: Plan) -> Plan:
     assert path is not None, "a state root that can be locked is a folder"
     found = _read(planned, path)
     try:
-        return replace(planned, deployment=found or _created(planned, path))
+        return replace(planned, deployment=found or _create_id(planned, path))
     except OSError as error:
         if has_no_locks(error):
             raise _needs_name(planned, "has no file locks") from error
@@ -91,7 +91,7 @@ def _needs_name(planned: Plan, reason: str) -> UsageError:
     )
 
 
-def _created(planned: Plan, path: Path) -> str:
+def _create_id(planned: Plan, path: Path) -> str:
     """Create the id and return it. If another process created one first, return that one. Readers
     never see an unfinished or unsynced file."""
     private_files.create_folder(path.parent)

@@ -15,7 +15,7 @@ from pathlib import Path
 from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import is_held
 from eos.plan.plan import Plan
-from eos.startup.ownership import is_here, is_left, is_ours
+from eos.startup.ownership import has_ended_cleanly, is_here, is_ours
 
 _ENDED = frozenset("ZX")  # dead; the parent has not waited for it yet
 
@@ -34,7 +34,7 @@ def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int
     if lock and is_held(Path(lock)):
         text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
         return Liveness.YES, int(text) if text.isdigit() else None
-    if last is None or is_left(last):
+    if last is None or has_ended_cleanly(last):
         return Liveness.NO, None
     if lock:
         return (Liveness.DIED if is_ours(planned, last) else Liveness.UNKNOWN), None

@@ -22,14 +22,14 @@ from eos.plan.plan import Plan
 from eos.startup.checkpoint_age import require_level
 from eos.startup.checkpoint_dir import choose_checkpoint
 from eos.startup.resume_position import Emits, inherited
-from eos.startup.stateful_pipeline import forgotten, require_state
+from eos.startup.stateful_pipeline import require_state, without_state
 
 if TYPE_CHECKING:
     from eos.spark.dedup_run import DedupRun
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenCheckpoint:
     """The checkpoint's folder, the position that belongs to it, and a note for the ledger."""
 
     location: str
@@ -64,7 +64,7 @@ def choose(
     bus: Emits | None = None,
     *,
     accepts: bool,
-) -> Chosen:
+) -> ChosenCheckpoint:
     """Return the checkpoint to resume with. If an operator accepts that the state of the transforms
     is lost (`accepts`), a fresh checkpoint replaces one that lacks the state."""
     try:
@@ -72,14 +72,14 @@ def choose(
         if not require_state(planned, files, location, before, accepts_loss=accepts):
             if not before.is_reset:
                 require_level(planned, Checkpoint(files, location), before)
-            return Chosen(location, before)
+            return ChosenCheckpoint(location, before)
     except PromiseBrokenError as error:
         if not accepts or error.code != "state_lost":
             raise
         location = str(error.fields["checkpoint"])
-    position = forgotten(before)
+    position = without_state(before)
     lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
     location = choose_checkpoint(planned, files, position, last, identity)
     if bus is not None:
         bus.emit(events.Warned("the state is lost, as accepted: every total restarts from zero"))
-    return Chosen(location, position, {"accepted": "state loss", **lost})
+    return ChosenCheckpoint(location, position, {"accepted": "state loss", **lost})

@@ -15,7 +15,7 @@ from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
 from eos.plan.names import Namesake
 from eos.plan.plan import Plan
-from eos.startup.ownership import is_left
+from eos.startup.ownership import has_ended_cleanly
 from eos.startup.start_offsets import is_at_own_group
 
 _ASK_MS = 10_000
@@ -40,7 +40,7 @@ def require_own_names(
         if existing[other.ledger].error:
             continue  # the ledger does not exist, or this user may not describe it
         if _is_in_use(client, other, deadline, is_first=last is None, is_forced=is_forced):
-            raise _shared(planned, other)
+            raise _names_shared_error(planned, other)
 
 
 def require_unused_group(
@@ -83,10 +83,10 @@ def _is_in_use(
         return is_first  # the ledger has records, even if they can't be read
     if theirs is None:
         return False
-    return is_first or not (is_forced or is_left(theirs))
+    return is_first or not (is_forced or has_ended_cleanly(theirs))
 
 
-def _shared(planned: Plan, other: Namesake) -> PromiseBrokenError:
+def _names_shared_error(planned: Plan, other: Namesake) -> PromiseBrokenError:
     names = planned.names
     return PromiseBrokenError(
         "names_shared",

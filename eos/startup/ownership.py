@@ -123,7 +123,7 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
 
 def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
     """Return whether the ledger shows that no other deployment runs the pipeline."""
-    return last is None or is_left(last) or is_ours(planned, last)
+    return last is None or has_ended_cleanly(last) or is_ours(planned, last)
 
 
 def is_ours(planned: Plan, last: LedgerRecord) -> bool:
@@ -139,7 +139,7 @@ def is_ours(planned: Plan, last: LedgerRecord) -> bool:
     return is_old and is_here(last)
 
 
-def is_left(last: LedgerRecord) -> bool:
+def has_ended_cleanly(last: LedgerRecord) -> bool:
     """Return whether no process runs the pipeline, if this is the ledger's last record."""
     return last.kind in _LEFT
 

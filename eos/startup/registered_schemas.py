@@ -13,7 +13,7 @@ from eos.config.source import columns_once
 from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.formats.expressions import Format
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 from eos.formats.schema_ids import Writers
 from eos.plan.plan import Plan
 
@@ -34,7 +34,7 @@ def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool 
     client, deadline = _client(registry, names), Deadline.after_ms(START_MS_MAX)
     planned = _writing(_reading(planned, client, deadline), client, deadline)
     columns = {
-        name: _numbered(each, client, is_preview, deadline)
+        name: _with_id(each, client, is_preview, deadline)
         for name, each in planned.outputs.columns.items()
     }
     return replace(planned, outputs=replace(planned.outputs, columns=columns))
@@ -52,7 +52,7 @@ def with_latest(planned: Plan, registry: Registry | None) -> Plan:
     return _writing(planned, client, deadline)
 
 
-def _client(registry: Registry | None, names: list[str]) -> Client:
+def _client(registry: Registry | None, names: list[str]) -> RegistryClient:
     if registry is None:
         subjects = ", ".join(map(repr, names))
         raise UsageError(
@@ -61,12 +61,12 @@ def _client(registry: Registry | None, names: list[str]) -> Client:
             "registry",
             hint="set `registry: {url: ...}` in the profile",
         )
-    return Client(registry)
+    return RegistryClient(registry)
 
 
-def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
+def _reading(planned: Plan, client: RegistryClient, deadline: Deadline) -> Plan:
     decode = planned.decode
-    key, value = (_known(each, client, deadline) for each in (decode.key, decode.value))
+    key, value = (_with_registered(each, client, deadline) for each in (decode.key, decode.value))
     try:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
@@ -85,7 +85,7 @@ def subjects(planned: Plan) -> list[str]:
     return [name for name in dict.fromkeys([*read, *written]) if name]
 
 
-def _known(read: Format, client: Client, deadline: Deadline) -> Format:
+def _with_registered(read: Format, client: RegistryClient, deadline: Deadline) -> Format:
     """Return the format with the subject's registered schemas, which writers may have used.
 
     If the pipeline file has no schema, the subject's latest one is the reader schema of all
@@ -105,7 +105,7 @@ def _known(read: Format, client: Client, deadline: Deadline) -> Format:
         raise _unusable(read.subject, newest, error) from error
 
 
-def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
+def _writing(planned: Plan, client: RegistryClient, deadline: Deadline) -> Plan:
     """Return the plan in which sinks without a schema file use the subject's latest schema and its
     id.
 
@@ -136,7 +136,7 @@ def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
     )
 
 
-def _numbered(each: Output, client: Client, is_preview: bool, deadline: Deadline) -> Output:
+def _with_id(each: Output, client: RegistryClient, is_preview: bool, deadline: Deadline) -> Output:
     if not each.subject or each.schema_id:
         return each
     if is_preview and each.registers:

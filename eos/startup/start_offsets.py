@@ -134,7 +134,7 @@ class _Questions:
         bounds = self._bounds()
         if missing:
             shown = [
-                f"{_name(tp)} has {bounds[tp].earliest} to {bounds[tp].stable}"
+                f"{tp} has {bounds[tp].earliest} to {bounds[tp].stable}"
                 for tp in sorted(missing)[:_NAMED_MAX]
             ]
             raise UsageError(
@@ -189,7 +189,7 @@ def require_there(
         if of_tp.earliest <= offset <= of_tp.stable:
             continue
         owner = f"group {group!r}" if group else "`start`"
-        subject = f"{pipeline}: {owner} is at offset {offset} of {_name(tp)}"
+        subject = f"{pipeline}: {owner} is at offset {offset} of {tp}"
         values: dict[str, str | int] = {
             "pipeline": pipeline,
             "topic": tp.topic,
@@ -245,10 +245,6 @@ def _outside(
 
 
 def _text(partitions: Iterable[TopicPartition]) -> str:
-    names = [_name(tp) for tp in sorted(partitions)]
+    names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more
-
-
-def _name(tp: TopicPartition) -> str:
-    return f"{tp.topic}-{tp.partition}"

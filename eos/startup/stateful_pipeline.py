@@ -136,7 +136,7 @@ def require_state(
     if accepts_loss:
         return True
     name = plan.names.pipeline
-    done = _counted(position)
+    done = _position_text(position)
     if plan.is_stateful:
         message = f"the transforms keep state, but their state {done} is not in {location}"
         cause = (
@@ -161,8 +161,8 @@ def unreadable_state(
     name = plan.names.pipeline
     return PromiseBrokenError(
         "state_lost",
-        f"{name}: {error.message}. The state of the transforms {_counted(position)} is in that "
-        "checkpoint",
+        f"{name}: {error.message}. The state of the transforms {_position_text(position)} is in "
+        "that checkpoint",
         hint="restore the checkpoint's files, and nothing is lost. Otherwise start "
         f"with --accept-state-loss: {_RESTARTS}. `eos recover {name} --set-checkpoint-aside` only "
         "renames the damaged folder: it restores no state, and the next run still needs "
@@ -172,11 +172,11 @@ def unreadable_state(
     )
 
 
-def _counted(position: Position) -> str:
+def _position_text(position: Position) -> str:
     return f"up to micro-batch {position.batch_id} of query {position.query_id}"
 
 
-def forgotten(position: Position) -> Position:
+def without_state(position: Position) -> Position:
     """Return a position with the same ends that requires a fresh checkpoint, without state."""
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 

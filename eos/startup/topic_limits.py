@@ -46,7 +46,7 @@ class TargetLimits:
             return error
         within_ms = _SEEN_WITHIN_MS if is_refused else 0
         try:
-            before, self._known = self._known, self._changed(Deadline.after_ms(within_ms))
+            before, self._known = self._known, self._await_change(Deadline.after_ms(within_ms))
         except EosError:
             return error  # the limits can't be read now, and the first error explains more
         for topic, limit in sorted(self._known.items()):
@@ -59,7 +59,7 @@ class TargetLimits:
                 )
         return error
 
-    def _changed(self, patience: Deadline) -> Mapping[str, int]:
+    def _await_change(self, patience: Deadline) -> Mapping[str, int]:
         """Wait until the limits differ from the known ones, or until `patience` has passed. Return
         the current limits."""
         backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)

@@ -40,7 +40,7 @@ def existing_topics(
     """Return all these topics. For the first topic that does not exist, raise an error of the class
     `missing` with this code."""
     required = frozenset(names)
-    found = _settled(lambda: client.topics(required, deadline), deadline) if required else {}
+    found = _await_topics(lambda: client.topics(required, deadline), deadline) if required else {}
     for name in sorted(required):
         answer = found[name].error
         if answer in _MAY_PASS:
@@ -49,7 +49,7 @@ def existing_topics(
             message = f"{prefix}the {what} topic {name!r} does not exist"
             raise missing(code, message, hint=remedy, topic=name, **fields)
         if answer:
-            raise _unseen(missing, what, name, answer)
+            raise _missing_error(missing, what, name, answer)
     return found
 
 
@@ -82,7 +82,7 @@ def source_topics(
             hint="make the pattern narrower; `(?!NAME$)` at its beginning excludes a topic",
             topic=name,
         )
-    found = _settled(lambda: client.topics(pattern, deadline), deadline)
+    found = _await_topics(lambda: client.topics(pattern, deadline), deadline)
     if not found:
         raise UsageError(
             "source_pattern_no_match",
@@ -93,11 +93,11 @@ def source_topics(
     for name, info in sorted(found.items()):
         if info.error:
             kind = UnavailableError if info.error in _MAY_PASS else UsageError
-            raise _unseen(kind, "source", name, info.error)
+            raise _missing_error(kind, "source", name, info.error)
     return found
 
 
-def _settled(
+def _await_topics(
     lookup: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
 ) -> Mapping[str, TopicInfo]:
     """Return the topics. While one is missing, repeat the lookup for up to 5 seconds."""
@@ -114,7 +114,7 @@ def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
     return bool(found) and all(info.error not in _MAY_PASS for info in found.values())
 
 
-def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
+def _missing_error(kind: type[EosError], what: str, name: str, code: int) -> EosError:
     # The permission that includes DESCRIBE: a user with access to the topic can look it up.
     right = lacking(_USED_BY[what], code, name)
     return kind(

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
-from eos.errors import (
-    EosError,
-    Recovery,
-)
+from eos.errors import EosError, Recovery
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction.micro_batch import MicroBatches
-
-if TYPE_CHECKING:
-    pass
 
 
 def note_clean_end(batches: MicroBatches, bus: Bus, *, is_at_rest: bool) -> None:

@@ -87,7 +87,7 @@ class Coordinator:
 
     @property
     def is_disputed(self) -> bool:
-        """Whether a FencedError may be the effect of this process's own requests. If
+        """Return whether a FencedError may be the effect of this process's own requests. If
         `ownership_check` finds no newer owner, call `fence_again`. Otherwise the error is final."""
         return isinstance(self._state, FenceUnclear)
 
@@ -103,7 +103,7 @@ class Coordinator:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether EndTxn(commit) may have been sent and its outcome is still unknown."""
+        """Return whether EndTxn(commit) may have been sent and its outcome is still unknown."""
         return isinstance(self._state, Committing | InDoubt | AwaitingLedger)
 
     def fence(self, deadline: Deadline) -> Identity:
@@ -122,7 +122,10 @@ class Coordinator:
 
     @property
     def is_awaiting_ledger(self) -> bool:
-        """Whether the ledger must be read before the new identity is used. Then call `settled`."""
+        """Return whether the ledger must be read before the new identity is used.
+
+        Then call `settled`.
+        """
         return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:

@@ -47,7 +47,7 @@ class SourceView(Protocol):
 
 
 class Outcome(Enum):
-    """How an attempt that raised ends."""
+    """The end of an attempt that raised an error."""
 
     COMMITTED = "committed"  # the error was raised after the commit
     IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
@@ -72,7 +72,7 @@ class MicroBatches:
     failed: FailedAttempts = field(default_factory=FailedAttempts)
     is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # time of the last commit
-    claim: OwnershipCheck = field(init=False)
+    ownership: OwnershipCheck = field(init=False)
     group: GroupCheck = field(init=False)
     # The identity of an attempt that may be open: its outcome is not known yet.
     _open: Identity = field(default=NO_IDENTITY, init=False)
@@ -81,15 +81,15 @@ class MicroBatches:
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self, last: LedgerRecord | None) -> None:
-        self.claim = OwnershipCheck(self.pipeline, self.coordinator, self.ledger)
+        self.ownership = OwnershipCheck(self.pipeline, self.coordinator, self.ledger)
         if last is not None:
-            self.claim.last, self.claim.last_offset = last.identity, last.offset
+            self.ownership.last, self.ownership.last_offset = last.identity, last.offset
         self.group = GroupCheck(self.source, self.bus)
 
     @property
     def is_new(self) -> bool:
-        """Whether the ledger is empty."""
-        return self.claim.last == NO_IDENTITY
+        """Return whether the ledger is empty."""
+        return self.ownership.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
         """Commit the micro-batch, unless the ledger has it already. Returns only after the ledger
@@ -107,7 +107,7 @@ class MicroBatches:
                 self._until_committed(
                     step.batch_id, lambda number: self._attempt(number, step, decision, work)
                 )
-                self.position = work.follow(self.position, self.claim.last_offset)
+                self.position = work.follow(self.position, self.ownership.last_offset)
         if not decision.is_done:
             self.points.reached("commit_log:before")
         self._has_returned = True
@@ -146,7 +146,10 @@ class MicroBatches:
             self.lock.release()
 
     def is_at_rest(self, within_s: float) -> bool:
-        """Whether no attempt is running. If `is_stopping` was set before, none begins later."""
+        """Return whether no attempt is running.
+
+        If `is_stopping` was set before, none begins later.
+        """
         if not self.lock.acquire(timeout=within_s):
             return False
         self.lock.release()  # now: a stop waits for Spark's thread, which may need it
@@ -156,10 +159,10 @@ class MicroBatches:
         """Raise FencedError if another instance took over. Begins and aborts an empty attempt to
         find out."""
         with self.lock:
-            if not self.claim.is_undecided:
+            if not self.ownership.is_undecided:
                 deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-                self.claim.begin(deadline)
-                self.claim.abort(deadline)
+                self.ownership.begin(deadline)
+                self.ownership.abort(deadline)
 
     # --- which offsets are left to commit
 
@@ -206,7 +209,7 @@ class MicroBatches:
     def _outcome(self, error: Exception, number: int, *, is_committed: bool) -> Outcome:
         if is_committed:
             return Outcome.COMMITTED
-        if self.claim.is_undecided:
+        if self.ownership.is_undecided:
             return Outcome.IN_DOUBT
         recovery = _recovery(error)
         if recovery is Recovery.FENCED:
@@ -225,7 +228,7 @@ class MicroBatches:
         """
         failed: Exception | None = None
         try:
-            self.claim.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
+            self.ownership.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
         except Exception as unended:  # noqa: BLE001 - any of them would hide `error`
             failed = unended
         will_retry = outcome is Outcome.RETRY and failed is None
@@ -244,7 +247,7 @@ class MicroBatches:
         return will_retry
 
     def _list_failed(self, batch_id: int, number: int, error: Exception) -> None:
-        if self._open not in (NO_IDENTITY, self.claim.last):  # otherwise it never began
+        if self._open not in (NO_IDENTITY, self.ownership.last):  # otherwise it never began
             self.failed.add(self._open, batch_id, number, error)
 
     def _finish_interrupted(self) -> None:
@@ -252,8 +255,8 @@ class MicroBatches:
         committed without a note of it here. The ledger decides."""
         if self._open == NO_IDENTITY:
             return
-        known = self.claim.last
-        found = self.claim.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
+        known = self.ownership.last
+        found = self.ownership.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
         if found is not None and found.identity != known:
             # The tables are written after the record, so this process knows more of them.
             self.position = replace(found.position, tables=self.position.tables)
@@ -321,7 +324,7 @@ class MicroBatches:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         # Set before the identity is known: an interrupt inside `begin` must leave a trace, too.
         self._open = self.coordinator.identity
-        self._open = self.claim.begin(deadline)
+        self._open = self.ownership.begin(deadline)
         return self._open
 
     def _commit(
@@ -331,7 +334,7 @@ class MicroBatches:
 
         Returns if it is committed. Raises AttemptFailedError if it is certainly not, and
         FencedError if another instance took over. If the commit's response is lost and the ledger
-        can't be read, the error leaves the attempt in doubt (`claim.is_undecided`).
+        can't be read, the error leaves the attempt in doubt (`ownership.is_undecided`).
         """
         reached = self.points.reached
         reached("ledger_record:before")
@@ -348,7 +351,7 @@ class MicroBatches:
         marks.append(time.monotonic())
 
         if self.coordinator.commit(Deadline.after_ms(STEP_TIMEOUT_MS)) is Conclusion.IN_DOUBT:
-            found = self.claim.settle(identity, Deadline.after_ms(STEP_TIMEOUT_MS))
+            found = self.ownership.settle(identity, Deadline.after_ms(STEP_TIMEOUT_MS))
             if found is None or found.identity != identity:
                 raise AttemptFailedError(
                     "commit_not_in_ledger",
@@ -356,7 +359,7 @@ class MicroBatches:
                     hint="the micro-batch is retried automatically",
                 )
         self.position = after  # set first: an error below must not cause a retry
-        self.claim.last, self.claim.last_offset = identity, offset
+        self.ownership.last, self.ownership.last_offset = identity, offset
         self._open = NO_IDENTITY
         self.failed.clear()
         self.group.committed()

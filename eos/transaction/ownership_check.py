@@ -92,8 +92,10 @@ class OwnershipCheck:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the outcome of the last attempt is unknown, or a dispute is unresolved. Then only
-        `settle` may follow."""
+        """Return whether the outcome of the last attempt is unknown, or a dispute is unresolved.
+
+        Then only `settle` may follow.
+        """
         return self.coordinator.is_in_doubt or self.coordinator.is_disputed
 
     def begin(self, deadline: Deadline) -> Identity:

@@ -159,7 +159,7 @@ class PartitionQueue:
 
     @property
     def can_resend(self) -> bool:
-        """Whether a request failed and all responses have arrived."""
+        """Return whether a request failed and all responses have arrived."""
         return self.failure is not None and not self._in_flight
 
     def resend(self) -> None:

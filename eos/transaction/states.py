@@ -135,9 +135,10 @@ class Renewing(ProtocolState):
 
 
 class FenceUnclear(ProtocolState):
-    """Refused as fenced, perhaps because of this process's own requests (see `ownership_check`). If
-    there is no newer owner, InitProducerId with the coordinator's current identity.
-    -> AwaitingLedger, -> Stopped."""
+    """An InitProducerId was refused as fenced, perhaps because of this process's own requests.
+
+    If `ownership_check` finds no newer owner, it sends InitProducerId with the coordinator's
+    current identity. -> AwaitingLedger, -> Stopped."""
 
 
 class Fenced(ProtocolState):

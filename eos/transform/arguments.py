@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import typing
@@ -13,6 +12,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from eos.errors import TransformError
+from eos.suggestion import did_you_mean_note
 
 _BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -21,7 +21,7 @@ _BY_POSITION = (
 )
 
 
-def fitted(
+def fit_arguments(
     reference: str,
     call: Callable[..., Any],
     arguments: Mapping[str, Any],
@@ -51,13 +51,13 @@ def fitted(
     problems = [
         f"gets `{key}` twice, from `with` and from `tables`" for key in tables if key in arguments
     ]
-    problems += [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
+    problems += [f"has no argument `{key}`{did_you_mean_note(key, known)}" for key in unknown]
     problems += [f"needs the argument `{name}`" for name in missing]
     found = dict(arguments)
     hints = _hints(call)
     for name in [each for each in known if each in arguments and each in hints]:
         try:
-            found[name] = _converted(arguments[name], hints[name])
+            found[name] = _convert(arguments[name], hints[name])
         except ValidationError as error:
             reason = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
             problems.append(f"does not accept {arguments[name]!r:.60} as `{name}`: {reason}")
@@ -79,15 +79,10 @@ def _hints(call: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _converted(value: Any, annotation: Any) -> Any:
+def _convert(value: Any, annotation: Any) -> Any:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     except (PydanticUserError, SchemaError, TypeError):  # a type that no YAML value can have
         return value
     # Validated as JSON: a list is accepted as a tuple and a text as a date, but not as a number.
     return adapter.validate_json(json.dumps(value, default=str), strict=True)
-
-
-def _did_you_mean(misspelt: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(misspelt, known, n=1)
-    return f" (did you mean `{close[0]}`?)" if close else ""

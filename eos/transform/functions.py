@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -16,9 +15,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eos.errors import EosError, TransformError
+from eos.suggestion import did_you_mean_note
 from eos.transform import batch_functions, sql
-from eos.transform.arguments import fitted
-from eos.transform.guard import guarded
+from eos.transform.arguments import fit_arguments
+from eos.transform.guard import guard
 from eos.transform.outline import outline
 from eos.transform.sql import Query
 
@@ -102,7 +102,7 @@ def load(
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    find = partial(_found, within=within, is_preview=is_preview)
+    find = partial(_find, within=within, is_preview=is_preview)
     return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
@@ -189,7 +189,7 @@ def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatch
     return batch_functions.in_batches(frame, function.kind, *signature)
 
 
-def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
+def _find(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
     module_name, _, name = reference.partition(":")
     module = (outline(module_name, within) if is_preview else None) or _module(
         reference, module_name
@@ -197,7 +197,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bo
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        did_you_mean = _did_you_mean(name, known)
+        did_you_mean = did_you_mean_note(name, known)
         raise TransformError(
             "transform_function_missing",
             f"transform `{reference}`: {module.__file__} has no function `{name}`{did_you_mean}",
@@ -211,7 +211,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], is_preview: bo
             hint="give the name of a function: `module:function`",
         )
     tables = tuple(step.tables)
-    given = fitted(reference, call, step.arguments, tables)
+    given = fit_arguments(reference, call, step.arguments, tables)
     own = _own_modules(within)
     return Function(reference, given, call, own, step.name or "", tables=tables)
 
@@ -260,7 +260,7 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
         return _in_batches(frame, function).applied()
     _travel_by_value(function.modules)
     try:
-        with guarded(function.python):
+        with guard(function.python):
             result = function.call(frame, **function.arguments, **tables)
     except EosError:
         raise
@@ -305,8 +305,3 @@ def _line_of(error: Exception | SystemExit) -> str:
         and not any(part in frame.filename for part in _NOT_THE_USERS)
     ]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-
-
-def _did_you_mean(misspelt: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(misspelt, known, n=1)
-    return f" (did you mean `{close[0]}`?)" if close else ""

@@ -131,7 +131,7 @@ _originals: list[tuple[type, str, Any]] = []
 
 
 @contextmanager
-def guarded(function: str) -> Iterator[None]:
+def guard(function: str) -> Iterator[None]:
     """Reject actions and session changes of this thread. Errors name the transform `function`."""
     before = _inside.function
     _install()
@@ -149,13 +149,13 @@ def _install() -> None:
         _depth += 1
         if _depth > 1:
             return
-        for owner, name, instead in _instead():
+        for owner, name, instead in _replacements():
             _originals.append((owner, name, owner.__dict__[name]))
             setattr(owner, name, instead)
 
 
 @functools.cache
-def _instead() -> list[tuple[type, str, Any]]:
+def _replacements() -> list[tuple[type, str, Any]]:
     """Return the replacements of all guarded methods: (class, method, replacement).
 
     Cached, since they are installed for every step of every micro-batch.
@@ -171,9 +171,9 @@ def _instead() -> list[tuple[type, str, Any]]:
             found.append((owner, name, _refusing(owner.__qualname__, name, original, remedy)))
     for name in _LABELS:
         original = SparkSession.Builder.__dict__[name]
-        found.append((SparkSession.Builder, name, _allowed(original)))
+        found.append((SparkSession.Builder, name, _allow_inside(original)))
     found.append((SparkSession, "sql", _queries_only(SparkSession.sql)))
-    found.append((GroupedData, "pivot", _with_values(GroupedData.pivot)))
+    found.append((GroupedData, "pivot", _require_pivot_values(GroupedData.pivot)))
     return found
 
 
@@ -252,7 +252,7 @@ def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
 
 def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement of `spark.sql` that accepts queries and rejects commands."""
-    allowed = _allowed(original)
+    allowed = _allow_inside(original)
 
     @functools.wraps(original)
     def sql(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
@@ -264,7 +264,7 @@ def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
     return sql
 
 
-def _allowed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _allow_inside(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement that may itself call guarded methods."""
 
     @functools.wraps(original)
@@ -278,7 +278,7 @@ def _allowed(original: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:
+def _require_pivot_values(original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a replacement of `pivot` that requires its values. Without them Spark runs a job."""
 
     @functools.wraps(original)

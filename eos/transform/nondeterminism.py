@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from eos.transform.plan_check import walked
+from eos.transform.plan_check import as_list, operators_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ def unstable(frame: DataFrame) -> tuple[str, ...]:
 
 
 def _names(plan: Any, clock: Any) -> Iterator[str]:
-    waiting = [each for node in walked(plan) for each in _list(node.expressions())]
+    waiting = [each for node in operators_of(plan) for each in as_list(node.expressions())]
     for _ in range(_EXPRESSIONS_MAX):
         if not waiting:
             return
@@ -38,14 +38,10 @@ def _names(plan: Any, clock: Any) -> Iterator[str]:
             continue
         inner = [
             each
-            for each in _list(part.children())
+            for each in as_list(part.children())
             if not each.deterministic() or each.containsPattern(clock)
         ]
         if inner:
             waiting.extend(inner)
         else:
             yield str(part.prettyName())
-
-
-def _list(found: Any) -> list[Any]:
-    return [found.apply(number) for number in range(found.length())]

@@ -131,7 +131,9 @@ def _branches(plan: Any) -> int:
     Raise TransformError if it reads more than one streaming source. Spark would plan offsets for
     each source, but the ledger has one position.
     """
-    leaves = [node for node in walked(plan) if node.isStreaming() and not _list(node.children())]
+    leaves = [
+        node for node in operators_of(plan) if node.isStreaming() and not as_list(node.children())
+    ]
     if any(not leaf.equals(leaves[0]) for leaf in leaves):
         raise TransformError(
             "stream_sources_multiple",
@@ -174,16 +176,16 @@ def _streaming(plan: Any) -> Iterator[str]:
 
     Operators on static tables alone are not included.
     """
-    for node in walked(plan):
+    for node in operators_of(plan):
         if not node.isStreaming():
             continue
         name = str(node.nodeName())
         # A join of a stream with a table keeps no state: it looks up each row on its own.
-        if name != "Join" or all(child.isStreaming() for child in _list(node.children())):
+        if name != "Join" or all(child.isStreaming() for child in as_list(node.children())):
             yield name
 
 
-def walked(plan: Any) -> Iterator[Any]:
+def operators_of(plan: Any) -> Iterator[Any]:
     """Yield all operators of a plan, from the top."""
     waiting = [plan]
     for _ in range(_NODES_MAX):
@@ -191,8 +193,8 @@ def walked(plan: Any) -> Iterator[Any]:
             return
         node = waiting.pop()
         yield node
-        waiting.extend(reversed(_list(node.children())))
-        waiting.extend(_list(node.subqueries()))
+        waiting.extend(reversed(as_list(node.children())))
+        waiting.extend(as_list(node.subqueries()))
     raise TransformError(
         "plan_too_large",
         f"the transforms' plan has more than {_NODES_MAX} operators",
@@ -201,5 +203,6 @@ def walked(plan: Any) -> Iterator[Any]:
     )
 
 
-def _list(found: Any) -> list[Any]:
+def as_list(found: Any) -> list[Any]:
+    """Return a Scala sequence as a list."""
     return [found.apply(number) for number in range(found.length())]

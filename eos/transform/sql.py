@@ -82,10 +82,10 @@ def run_query(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -
                     views.enter_context(_view(spark, name, stage))
             return spark.sql(sql_text.stripped(query.text))
     except Exception as error:
-        raise _failed(query.label, list(known), error) from error
+        raise _query_error(query.label, list(known), error) from error
 
 
-def _failed(query: str, known: Sequence[str], error: Exception) -> TransformError:
+def _query_error(query: str, known: Sequence[str], error: Exception) -> TransformError:
     reason = message_of(error)
     if "TABLE_OR_VIEW_NOT_FOUND" in reason:
         reason = reason.split(" Verify the spelling")[0]  # the rest is advice about DROP VIEW

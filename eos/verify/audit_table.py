@@ -16,7 +16,7 @@ from eos.audit.table import TransactionsTable
 from eos.finding import Finding, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import LedgerRecord
-from eos.verify.history import CommittedAttempt, of_rows
+from eos.verify.history import CommittedAttempt, attempt_of_rows
 from eos.verify.ledger import RECORDS_MAX
 
 _KEY = ("ledger_offset", "outcome", "producer_id", "epoch", "target_topic", "target_partition")
@@ -53,7 +53,7 @@ class LedgerRows:
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
-            yield [of_rows(each) for each in transactions(committed)]
+            yield [attempt_of_rows(each) for each in transactions(committed)]
 
     def compare(
         self, records: Sequence[LedgerRecord], start: int, end: int, forged: Collection[int]
@@ -65,7 +65,7 @@ class LedgerRows:
         """
         expected = made.table(made.rows(*self._names, records)).to_pylist()
         found = [row for row in self._rows(start, end) if row["ledger_offset"] not in forged]
-        yield from compared(self._names[1], expected, found)
+        yield from compare_rows(self._names[1], expected, found)
 
     def _rows(self, start: int, end: int) -> Sequence[Row]:
         return self._query("*", f" AND ledger_offset >= {start} AND ledger_offset < {end}")
@@ -79,7 +79,7 @@ class LedgerRows:
         )
 
 
-def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
+def compare_rows(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
     """Yield a finding for each difference between expected and found rows. Pure.
 
     Rows of aborted attempts that the ledger lacks are no difference: a run wrote them as it ended.

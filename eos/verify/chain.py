@@ -57,7 +57,7 @@ class CommitChain:
     current: Identity | None = None
     attempts: int = 0
     records: int = 0
-    moved: list[Witness] = field(default_factory=list)  # by recovery records
+    moved: list[Witness] = field(default_factory=list)  # recovery records that moved the position
 
     def see(self, each: CommittedAttempt) -> Iterator[Finding]:
         yield from self._identity(each)

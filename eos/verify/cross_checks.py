@@ -37,7 +37,7 @@ class LedgerLevel:
     tables: Mapping[str, TableState] = field(default_factory=dict)
 
 
-def of_group(
+def check_group(
     found: Ends | None,
     group: str,
     low: LedgerLevel,
@@ -73,7 +73,7 @@ def newest_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
     return Checkpoint(files, newest).state()
 
 
-def of_checkpoint(
+def check_checkpoint(
     found: CheckpointState | str, low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
     if isinstance(found, str):
@@ -107,7 +107,7 @@ def of_checkpoint(
                 return
 
 
-def of_coordinator(
+def check_coordinator(
     state: Coordinated | None, ledger: TopicPartition, last: Witness, newer: Witness
 ) -> Iterator[Finding]:
     """Yield a finding if the ledger's last record is not by the pipeline's own producer.
@@ -146,7 +146,7 @@ def is_late(each: OpenTransaction, transactional_id: str) -> bool:
     return each.owner == transactional_id and state is not None and state.is_over
 
 
-def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[Finding]:
+def check_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[Finding]:
     for each in found:
         is_stuck = is_late(each, transactional_id)
         if each.owner == transactional_id and not is_stuck:

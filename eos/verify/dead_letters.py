@@ -39,7 +39,7 @@ class Reads(Protocol):
 
 
 @dataclass(slots=True)
-class Letters:
+class DeadLetterReader:
     """The dead letters of dedup in a pipeline's dead-letter topic.
 
     `topic` is empty if the pipeline has no dead-letter topic. `ends` has, for each partition of it,

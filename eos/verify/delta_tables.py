@@ -75,7 +75,7 @@ def _read_table(table: Table, app: str) -> TableWrite | str:
         return f"can't be read ({str(error).splitlines()[0][:200]})"
 
 
-def of_tables(
+def check_tables(
     sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
     for table in here(sinks):
@@ -114,7 +114,7 @@ class _Lost(NamedTuple):
 def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lost | None:
     """Return the problem in the table's history that would stop the next startup, if any.
 
-    `of_tables` itself reports a table whose last write is older than the ledger expects.
+    `check_tables` itself reports a table whose last write is older than the ledger expects.
     """
     if now.version is None or now.at < known.at:
         return None

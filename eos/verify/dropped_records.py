@@ -26,7 +26,8 @@ from eos.verify.record_order import Order, RecordPosition
 from eos.verify.stamps import Stamps, hash_of
 
 REASONS = ("duplicate", "fenced")
-ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # claims to collect before a proof
+# A proof is made when the claims since the last one have this many attempts or producers.
+ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000
 SHOWN_MAX = 100  # dropped records that are listed with their proof
 
 
@@ -89,7 +90,7 @@ def _place(tp: TopicPartition, proof: int, order: Order | None) -> RecordPositio
     return RecordPosition(tp, proof) if order is None else order.where(proof)
 
 
-def _shown(
+def _proven_drops(
     tp: TopicPartition, claim: DropClaim, part: Proofs, reasons: Sequence[str], order: Order | None
 ) -> Iterator[ProvenDrop]:
     """Yield each dropped record of one attempt and partition that is proven.
@@ -162,7 +163,9 @@ class DropCheck:
         if not claims:
             return
         if self.log is None:
-            self._unread(claims, "the pipeline file no longer declares how records are stamped")
+            self._report_unread(
+                claims, "the pipeline file no longer declares how records are stamped"
+            )
             return
         ends: dict[TopicPartition, int] = {}
         for claim in claims:
@@ -177,7 +180,7 @@ class DropCheck:
             for tp, log in logs.items():
                 self._prove(tp, log, claims)
         except TooManyError as error:
-            self._unread(claims, f"there are {error}")
+            self._report_unread(claims, f"there are {error}")
             return
         for claim in claims:
             self._settle(claim, is_cut)
@@ -228,7 +231,7 @@ class DropCheck:
         claim.proven.update({name: counts[name] for name in reasons})
         claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
         if self.each is not None:
-            for one in _shown(tp, claim, part, reasons, order):
+            for one in _proven_drops(tp, claim, part, reasons, order):
                 self.each(one, claim.witness)
         for span in claim.spans.get(tp, ()):
             if span.reason in reasons:
@@ -356,7 +359,7 @@ class DropCheck:
             "shown": [each.as_json() for each in self.shown],
         }
 
-    def _unread(self, claims: Sequence[DropClaim], reason: str) -> None:
+    def _report_unread(self, claims: Sequence[DropClaim], reason: str) -> None:
         count = sum(sum(claim.dropped.values()) for claim in claims)
         message = f"{count:,} records that dedup dropped were not verified: {reason}"
         self.findings.add(

@@ -41,7 +41,7 @@ class CommittedAttempt:
         return self.witness.kind == "attempt"
 
 
-def of_record(record: LedgerRecord) -> CommittedAttempt:
+def attempt_of(record: LedgerRecord) -> CommittedAttempt:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
@@ -61,7 +61,7 @@ def of_record(record: LedgerRecord) -> CommittedAttempt:
     )
 
 
-def of_rows(each: Transaction) -> CommittedAttempt:
+def attempt_of_rows(each: Transaction) -> CommittedAttempt:
     return CommittedAttempt(
         each.witness,
         each.query_id,

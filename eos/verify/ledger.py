@@ -16,7 +16,7 @@ from eos.kafka.record_reader import StoredRecord
 from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
-from eos.verify.history import CommittedAttempt, of_record
+from eos.verify.history import CommittedAttempt, attempt_of
 from eos.verify.log_reader import Reader, short_deadline
 
 RECORDS_MAX = 500  # in one page, because the records of a page must fit into memory
@@ -80,10 +80,10 @@ class LedgerLog:
             try:
                 records.append(decoded(self._pipeline, self.at.topic, each))
             except PromiseBrokenError as error:
-                findings.append(self._forged(each, error.message))
-        return Page(records, [of_record(each) for each in records], findings, start, end)
+                findings.append(self._foreign_record(each, error.message))
+        return Page(records, [attempt_of(each) for each in records], findings, start, end)
 
-    def _forged(self, stored: StoredRecord, reason: str) -> Finding:
+    def _foreign_record(self, stored: StoredRecord, reason: str) -> Finding:
         """Return a finding for a foreign record: WRONG unless `eos recover` handled it."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.client, self.at.topic, self._pipeline, {}, skips_foreign=True)

@@ -51,7 +51,7 @@ class Reader:
         self.client = client
         self._moved = moved
         self._pool = ThreadPoolExecutor(1, "eos-verify")
-        self._keeping: dict[str, Retention] = {}
+        self._retention: dict[str, Retention] = {}
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -82,8 +82,8 @@ class Reader:
         require_seen(found)
         return {name: 0 if info.is_missing else info.partitions for name, info in found.items()}
 
-    def keeping(self, topic: str) -> Retention:
-        if topic not in self._keeping:
+    def retention(self, topic: str) -> Retention:
+        if topic not in self._retention:
             if not self.partitions([topic])[topic]:
                 return Retention()
             policy, *limits = (
@@ -91,8 +91,8 @@ class Reader:
                 for name in ("cleanup.policy", "retention.ms", "retention.bytes")
             )
             can_expire = "delete" in policy and any(limit != "-1" for limit in limits)
-            self._keeping[topic] = Retention("compact" in policy, can_expire)
-        return self._keeping[topic]
+            self._retention[topic] = Retention("compact" in policy, can_expire)
+        return self._retention[topic]
 
     def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
         """Call `target.see` with the record batches from its position to `end` (exclusive)."""
@@ -102,7 +102,7 @@ class Reader:
         for found in self.scan(target.at, target.position, end, bytes_hint):
             for header in found:
                 if not isinstance(header, Old) and target.wants(header):
-                    payload = _unpacked(header)
+                    payload = _unpack(header)
                     payloads[len(group)] = payload
                     size += len(payload or b"")
                 group.append(header)
@@ -139,15 +139,15 @@ class Reader:
             for header in found:
                 if isinstance(header, Old) or not header.is_visible or not header.batch.records:
                     continue
-                payload = _unpacked(header)
+                payload = _unpack(header)
                 if payload is None:
                     continue  # a damaged record batch proves nothing
                 group.append(header.batch)
                 payloads.append(payload)
                 if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
-                    yield from _parsed(group, payloads)
+                    yield from _parse(group, payloads)
                     group, payloads = [], []
-            yield from _parsed(group, payloads)
+            yield from _parse(group, payloads)
 
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
@@ -216,14 +216,14 @@ def short_deadline() -> Deadline:
     return Deadline.after_ms(TIMEOUT_MS)
 
 
-def _unpacked(header: BatchHeader) -> bytes | None:
+def _unpack(header: BatchHeader) -> bytes | None:
     try:
         return unpack(header.batch.codec, header.batch.payload)
     except BrokenPayloadError:
         return None
 
 
-def _parsed(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
+def _parse(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
     """Yield the records of consecutive record batches; skip record batches that are malformed."""
     found = parsed(payloads, [batch.records for batch in group]) if group else None
     if found is not None:
@@ -232,7 +232,7 @@ def _parsed(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records
         yield records, bases + deltas
     elif len(group) > 1:
         for batch, payload in zip(group, payloads, strict=True):
-            yield from _parsed([batch], [payload])
+            yield from _parse([batch], [payload])
 
 
 def _show(

@@ -37,17 +37,20 @@ class PositionCopies:
     def compare(self, low: LedgerLevel, high: LedgerLevel) -> Iterator[tuple[str, list[Finding]]]:
         """Yield each comparison's name and its findings."""
         cluster, ledger = self.cluster, self.cluster.ledger_partition
-        yield "group offsets", list(cross_checks.of_group(self.group, cluster.group, low, high))
-        yield "checkpoint", list(cross_checks.of_checkpoint(self.checkpoint, low, high))
-        last = list(cross_checks.of_coordinator(self.state, ledger, low.witness, high.witness))
+        yield "group offsets", list(cross_checks.check_group(self.group, cluster.group, low, high))
+        yield "checkpoint", list(cross_checks.check_checkpoint(self.checkpoint, low, high))
+        last = list(cross_checks.check_coordinator(self.state, ledger, low.witness, high.witness))
         yield "transactional id", last
-        yield "no open transaction", list(cross_checks.of_open(self.open, cluster.transactional_id))
+        yield (
+            "no open transaction",
+            list(cross_checks.check_open(self.open, cluster.transactional_id)),
+        )
         if self.tables:
-            found = list(delta_tables.of_tables(self.sinks, self.tables, low, high))
+            found = list(delta_tables.check_tables(self.sinks, self.tables, low, high))
             yield "Delta tables", found
 
 
-def look(
+def read_copies(
     cluster: ClusterView,
     subject: Subject,
     sources: Collection[TopicPartition],
@@ -56,15 +59,17 @@ def look(
     return PositionCopies(
         cluster,
         cluster.group_offsets(sources, TIMEOUT_MS) if sources else {},
-        _checkpoint(subject.files, subject.names.checkpoints),
+        _read_checkpoint(subject.files, subject.names.checkpoints),
         cluster.transaction(TIMEOUT_MS),
-        _open(cluster, [cluster.ledger_partition, *sorted(targets)]),
+        _open_transactions(cluster, [cluster.ledger_partition, *sorted(targets)]),
         subject.tables,
         delta_tables.read_tables(subject.tables),
     )
 
 
-def _open(cluster: ClusterView, partitions: list[TopicPartition]) -> list[OpenTransaction]:
+def _open_transactions(
+    cluster: ClusterView, partitions: list[TopicPartition]
+) -> list[OpenTransaction]:
     """Return the open transactions.
 
     After the pipeline's coordinator ended a transaction, it may stay open in a partition until its
@@ -89,7 +94,7 @@ def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
     return each.partition, each.producer.transaction_start_offset
 
 
-def _checkpoint(files: Files | None, root: str) -> CheckpointState | str:
+def _read_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
     try:
         return cross_checks.newest_checkpoint(files, root)
     except PromiseBrokenError as error:

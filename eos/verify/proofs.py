@@ -121,7 +121,7 @@ def _replaced(known: Stamps) -> _Epochs:
 def _pass(chunks: Iterable[Stamps], epochs: _Epochs, number: int, passes: int) -> Proofs:
     parts = []
     for chunk in chunks:
-        is_mine = _mixed(chunk) % np.uint64(passes) == number
+        is_mine = _hash_keys(chunk) % np.uint64(passes) == number
         parts.append(chunk.where(is_mine))
     stamps = joined(parts)
     order = np.lexsort((stamps.offset, stamps.sequence, stamps.epoch, stamps.producer))
@@ -145,7 +145,7 @@ def _begins(*columns: Ints) -> Ints:
     return found
 
 
-def _mixed(stamps: Stamps) -> Ints:
+def _hash_keys(stamps: Stamps) -> Ints:
     """Return a hash of each key, so that a producer's sequences are in different parts."""
     with np.errstate(over="ignore"):
         mixed = stamps.producer.astype(np.uint64) ^ (

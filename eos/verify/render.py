@@ -64,7 +64,7 @@ def lines(result: RenderedResult) -> Iterator[str]:
     yield f"targets       {written}, {plural(chain.attempts, 'attempt')}"
     yield f"sources       {_sources(result)}"
     if done.dropped is not None and done.dropped.records:
-        yield f"dropped       {_dropped(done.dropped)}"
+        yield f"dropped       {_dropped_text(done.dropped)}"
     if done.same:
         yield f"same          {', '.join(done.same)}"
     for each in chain.moved:
@@ -103,7 +103,7 @@ def _sources(result: RenderedResult) -> str:
     )
 
 
-def _dropped(dropped: DropCheck) -> str:
+def _dropped_text(dropped: DropCheck) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
     return f"{counts}; {dropped.proven:,} proven by an earlier accepted record"
 

@@ -21,7 +21,7 @@ class SourcePartition:
     at: TopicPartition
     start: int
     end: int
-    keeping: Retention
+    retention: Retention
     findings: Findings
     records: int = 0
     aborted: int = 0
@@ -55,19 +55,19 @@ class SourcePartition:
 
     def see(self, header: BatchHeader | Old) -> None:
         if isinstance(header, Old):
-            self._take(self.position, header.last_offset, None, "records")
+            self._count(self.position, header.last_offset, None, "records")
             return
         batch = header.batch
         kind = "control" if batch.is_control else "records" if header.is_visible else "aborted"
         is_complete = batch.records == batch.last_offset - batch.offset + 1
-        self._take(batch.offset, batch.last_offset, None if is_complete else batch.records, kind)
+        self._count(batch.offset, batch.last_offset, None if is_complete else batch.records, kind)
 
     def finish(self, until: int) -> None:
         """Report covered offsets after the last record batch, up to `until`, as missing."""
         if self.position < min(self.end, until):
             self._hole(self.position, min(self.end, until) - 1)
 
-    def _take(self, first: int, last: int, records: int | None, kind: str) -> None:
+    def _count(self, first: int, last: int, records: int | None, kind: str) -> None:
         if last < self.position or first >= self.end:
             return
         if first > self.position:
@@ -83,7 +83,7 @@ class SourcePartition:
     def _hole(self, first: int, last: int, count: int = 0) -> None:
         count = count or last - first + 1
         self.removed += count
-        if self.keeping.is_compacted:
+        if self.retention.is_compacted:
             self.findings.add_unreachable("source_compaction", self.at, first, last)
             return
         self.findings.add(

@@ -32,7 +32,7 @@ class LogBounds(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Whether compaction, or retention by time or size, may delete records of a topic."""
+    """Two facts of a topic: may compaction, or retention by time or size, delete its records?"""
 
     is_compacted: bool = False
     can_expire: bool = True
@@ -64,7 +64,7 @@ class AttemptPart:
     def covers(self, offset: int) -> bool:
         return self.receipt.offset_first <= offset <= self.receipt.offset_last
 
-    def take(self, batch: Batch, digest: int) -> str:
+    def add(self, batch: Batch, digest: int) -> str:
         """Add a record batch. Return "" if its sequences are new, else "order" or "duplicate"."""
         sequence, room = batch.sequence, batch.last_offset - batch.offset + 1
         problem = ""
@@ -72,7 +72,7 @@ class AttemptPart:
             at = max(self.offset_last + 1, self.receipt.offset_first)
             self._miss(Hole(self.next_sequence, sequence - 1, at))
         elif sequence < self.next_sequence:
-            problem = self._late(sequence, sequence + room - 1)
+            problem = self._fill_hole(sequence, sequence + room - 1)
             if problem == "duplicate":
                 return problem
         if batch.records < room:
@@ -89,7 +89,7 @@ class AttemptPart:
         if len(self.holes) < _MISSING_MAX:
             self.holes.append(hole)
 
-    def _late(self, first: int, last: int) -> str:
+    def _fill_hole(self, first: int, last: int) -> str:
         """Return "order" if the sequences were missing so far, else "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
@@ -148,30 +148,30 @@ class Target:
         `digest` is None unless `wants` returned true and the records could be decoded.
         """
         if isinstance(header, Old):
-            self._foreign(header.last_offset, 1, "without a producer id")
+            self._report_foreign(header.last_offset, 1, "without a producer id")
             self.position = header.last_offset + 1
             return
         batch = header.batch
         self.position = batch.last_offset + 1
         marker = self._markers.see(header)
         if marker is not None:
-            self._contradicted(*marker)
+            self._report_marker(*marker)
         if batch.is_control:
             return
         part = self._parts.get(batch.identity)
         if not batch.is_sound or (self.wants(header) and digest is None):
-            self._damaged(batch, part)
+            self._report_damaged(batch, part)
         elif part is not None:
-            self._of_ours(header, part, digest or 0)
+            self._see_own(header, part, digest or 0)
         elif header.is_visible and batch.records:
-            self._of_others(batch)
+            self._see_other(batch)
 
-    def settle(self, bounds: LogBounds, keeping: Retention) -> None:
+    def settle(self, bounds: LogBounds, retention: Retention) -> None:
         """Report what is missing or wrong in the expected attempts; their records were all read."""
         for part in self._parts.values():
             self.receipts += 1
             self.records += part.receipt.records
-            self._settle(part, bounds, keeping)
+            self._settle(part, bounds, retention)
         self.has_begun = self.has_begun or bool(self._parts)
         self._parts.clear()
 
@@ -186,13 +186,13 @@ class Target:
         for finding in self._before:
             self._findings.add(finding)
 
-    def _of_ours(self, header: BatchHeader, part: AttemptPart, digest: int) -> None:
+    def _see_own(self, header: BatchHeader, part: AttemptPart, digest: int) -> None:
         batch = header.batch
         if not header.is_visible:
             if part.covers(batch.offset) and part.hidden_at < 0:
                 part.hidden_at = batch.offset
             return
-        problem = part.take(batch, digest) if part.covers(batch.offset) else "duplicate"
+        problem = part.add(batch, digest) if part.covers(batch.offset) else "duplicate"
         if problem:
             part.is_reported = True
             last = batch.sequence + batch.records - 1
@@ -204,11 +204,11 @@ class Target:
             }
             self._add(problem, part, batch.offset, text[problem])
 
-    def _of_others(self, batch: Batch) -> None:
+    def _see_other(self, batch: Batch) -> None:
         if batch.identity in self.newer:
             return
         if not self._owners.is_ours(batch.identity.producer_id):
-            self._foreign(batch.offset, batch.records, f"of producer {batch.identity}")
+            self._report_foreign(batch.offset, batch.records, f"of producer {batch.identity}")
             return
         place = f"{self.name} offset {batch.offset}: {batch.records} records of producer "
         if self._owners.committed(batch.identity):
@@ -225,7 +225,7 @@ class Target:
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
         return later[0].witness if later else None
 
-    def _foreign(self, offset: int, records: int, producer: str) -> None:
+    def _report_foreign(self, offset: int, records: int, producer: str) -> None:
         after = self._after(offset)
         message = (
             f"{self.name} offset {offset}: {records} records {producer} are not this pipeline's"
@@ -237,7 +237,7 @@ class Target:
         elif len(self._before) < _MISSING_MAX:
             self._before.append(finding)
 
-    def _damaged(self, batch: Batch, part: AttemptPart | None) -> None:
+    def _report_damaged(self, batch: Batch, part: AttemptPart | None) -> None:
         """Report a damaged record batch.
 
         If its header is damaged, its identity can't be trusted. So the offset determines which
@@ -254,7 +254,7 @@ class Target:
         witness = part.witness if part else None
         self._findings.add(Finding("changed", message, self.at, batch.offset, witness))
 
-    def _contradicted(self, offset: int, identity: Identity, marker: str) -> None:
+    def _report_marker(self, offset: int, identity: Identity, marker: str) -> None:
         shown = "visible" if marker == "ABORT" else "hidden"
         message = f"{self.name} from offset {offset} on: records of producer {identity} are "
         message += f"{shown} to readers, but the marker in the log is {marker}"
@@ -262,11 +262,11 @@ class Target:
         witness = part.witness if part else None
         self._findings.add(Finding(shown, message, self.at, offset, witness))
 
-    def _settle(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
+    def _settle(self, part: AttemptPart, bounds: LogBounds, retention: Retention) -> None:
         receipt = part.receipt
         first, last = receipt.offset_first, receipt.offset_last
         if bounds.start > first and bounds.start <= bounds.end and bounds.end > last:
-            self._removed(part, bounds, keeping)
+            self._report_removed(part, bounds, retention)
         elif bounds.end <= last:
             text = f"the log ends at {bounds.end}, but offsets {first} to {last} were acknowledged"
             self._add("truncated", part, max(first, bounds.end), text)
@@ -277,14 +277,14 @@ class Target:
             self._add("hidden", part, part.hidden_at, "its records were aborted in this log")
         elif part.records < receipt.records or part.holes:
             if not part.is_reported or not part.records:
-                self._lost(part, keeping)
+                self._report_lost(part, retention)
         elif not part.is_reported:
             self._compare(part)
 
-    def _removed(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
+    def _report_removed(self, part: AttemptPart, bounds: LogBounds, retention: Retention) -> None:
         receipt = part.receipt
         end = min(receipt.offset_last, bounds.start - 1)
-        if keeping.can_expire:
+        if retention.can_expire:
             self._findings.add_unreachable(
                 "retention", self.at, receipt.offset_first, end, receipt.records
             )
@@ -293,9 +293,9 @@ class Target:
         text += f"deleted offsets {receipt.offset_first} to {end}"
         self._add("truncated", part, receipt.offset_first, text)
 
-    def _lost(self, part: AttemptPart, keeping: Retention) -> None:
+    def _report_lost(self, part: AttemptPart, retention: Retention) -> None:
         receipt, holes = part.receipt, part.holes
-        if keeping.is_compacted:
+        if retention.is_compacted:
             self._findings.add_unreachable(
                 "compaction",
                 self.at,

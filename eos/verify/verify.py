@@ -31,10 +31,10 @@ from eos.verify import position_copies
 from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import CommitChain
 from eos.verify.cross_checks import LedgerLevel
-from eos.verify.dead_letters import Letters
+from eos.verify.dead_letters import DeadLetterReader
 from eos.verify.dropped_records import DropCheck, Log
 from eos.verify.findings import Findings
-from eos.verify.history import CommittedAttempt, of_record
+from eos.verify.history import CommittedAttempt, attempt_of
 from eos.verify.ledger import LedgerLog, Page
 from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point
@@ -59,12 +59,12 @@ class Verification:
         self._ledger_id = ledger_id
         self._findings = Findings()
         self._chain = CommitChain()
-        log = self._stamped if subject.places is not None else None
+        log = self._read_stamps if subject.places is not None else None
         names = subject.names
         self._cluster = ClusterView(
             reader.client, names.transactional_id, names.group, names.ledger
         )
-        self._letters = Letters(reader, names.pipeline, subject.dead_letters)
+        self._letters = DeadLetterReader(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
             log,
@@ -93,16 +93,16 @@ class Verification:
             self._resume(self._point, log_start)
         self._know_topics(self._subject.sink_topics)
         has = self._rows.until() if self._rows else -1
-        start = position = max(self._first, self._older(self._first, log_start))
+        start = position = max(self._first, self._verify_trimmed(self._first, log_start))
         while position < end:
             page = self._ledger.page(position, end)
-            self._note(page.findings)
+            self._add_all(page.findings)
             self._compare(page.records, min(has, page.end - 1), page)
-            self._window(page.committed)
+            self._verify_attempts(page.committed)
             if page.records:
                 self._level = _level(page.records[-1])
             # A running pipeline may trim the ledger now. The audit table has the trimmed records.
-            position = self._older(page.end, self._reader.bounds([at])[at].start)
+            position = self._verify_trimmed(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
             return self._without_ledger()
         self._catch_up(max(start, has + 1), end)
@@ -128,7 +128,7 @@ class Verification:
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
-    def _note(self, findings: Iterable[Finding]) -> None:
+    def _add_all(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self._findings.add(finding)
 
@@ -168,7 +168,7 @@ class Verification:
         witness = Witness(point.ledger_offset, "verified", -1, None, point.identity)
         self._findings.add(Finding("ledger_lost", message, at, point.ledger_offset, witness))
 
-    def _older(self, position: int, log_start: int) -> int:
+    def _verify_trimmed(self, position: int, log_start: int) -> int:
         """Verify trimmed records from the audit table, and return the ledger offset to resume from.
 
         Records that the table lacks, too, are reported as out of reach.
@@ -184,7 +184,7 @@ class Verification:
         if known > position:
             self._findings.add_unreachable("ledger_trimmed", self._ledger.at, position, known - 1)
         for committed in self._rows.older(max(known, position), log_start):
-            self._window(committed)
+            self._verify_attempts(committed)
         return log_start
 
     def _know_topics(self, topics: Collection[str]) -> None:
@@ -204,10 +204,10 @@ class Verification:
 
     # --- window by window ---------------------------------------------------------------------
 
-    def _window(self, committed: Sequence[CommittedAttempt]) -> None:
+    def _verify_attempts(self, committed: Sequence[CommittedAttempt]) -> None:
         expected: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
         for each in committed:
-            self._note(self._chain.see(each))
+            self._add_all(self._chain.see(each))
             self._letters.see(each)
             self._dropped.see(each)
             for receipt in each.receipts:
@@ -226,16 +226,16 @@ class Verification:
         target.expect(receipts)
         end = max(receipt.offset_last for _, receipt in receipts) + 1
         if bounds.stable < end <= bounds.end:
-            bounds = self._decided(target.at, end, bounds)
+            bounds = self._await_markers(target.at, end, bounds)
         size = sum(receipt.bytes for _, receipt in receipts)
         target.position = max(target.position, bounds.start)
         self._reader.target(target, min(end, bounds.stable), size)
-        keeping = self._reader.keeping(target.at.topic)
-        if keeping.can_expire:  # retention may delete records during the read
+        retention = self._reader.retention(target.at.topic)
+        if retention.can_expire:  # retention may delete records during the read
             bounds = bounds._replace(start=self._reader.bounds([target.at])[target.at].start)
-        target.settle(bounds, keeping)
+        target.settle(bounds, retention)
 
-    def _decided(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
+    def _await_markers(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
         """Wait for the target's markers, which may be written shortly after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         while bounds.stable < end and tp not in self._stuck:
@@ -257,7 +257,7 @@ class Verification:
             forged = frozenset(finding.offset for finding in page.findings)
             found = list(self._rows.compare(known, page.start, until + 1, forged))
             self._is_table_same = self._is_table_same and not found
-            self._note(found)
+            self._add_all(found)
 
     def _catch_up(self, start: int, end: int) -> None:
         """Wait for the rows that the table lacked when the verification began, and compare them."""
@@ -286,10 +286,12 @@ class Verification:
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
-        found = position_copies.look(self._cluster, self._subject, low.ends, list(self._targets))
+        found = position_copies.read_copies(
+            self._cluster, self._subject, low.ends, list(self._targets)
+        )
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
-            self._note(page.findings)
+            self._add_all(page.findings)
         identities = {each.witness.identity for page in newer for each in page.committed}
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
@@ -300,7 +302,7 @@ class Verification:
         high = _level(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
         for name, findings in found.compare(low, high):
-            self._note(findings)
+            self._add_all(findings)
             if not findings:
                 same.append(name)
         self._findings.close()
@@ -348,14 +350,16 @@ class Verification:
         bounds = self._reader.bounds(list(covered))
         found = []
         for tp, (start, end) in sorted(covered.items()):
-            source = SourcePartition(tp, start, end, self._reader.keeping(tp.topic), self._findings)
+            source = SourcePartition(
+                tp, start, end, self._reader.retention(tp.topic), self._findings
+            )
             first, stable = bounds[tp].start, bounds[tp].stable
             self._progress.expects(max(0, min(end, stable) - max(start, first)))
             self._reader.source(source, bounds[tp])
             found.append(source)
         return found
 
-    def _stamped(self, tp: TopicPartition, end: int) -> Log:
+    def _read_stamps(self, tp: TopicPartition, end: int) -> Log:
         """Return all stamps below `end` that the log still has.
 
         They include those before the last verification, since a proof may be there.
@@ -364,7 +368,7 @@ class Verification:
         assert places is not None, "only a pipeline with stamps needs them"
         end = min(end, bounds.stable)
         begin = min((start for start, _ in self._dropped.covered[tp]), default=end)
-        is_cut = bounds.start > begin or self._reader.keeping(tp.topic).is_compacted
+        is_cut = bounds.start > begin or self._reader.retention(tp.topic).is_compacted
         if self._level is not None and not self._is_same(tp.topic, self._level):
             return Log(lambda: iter(()), is_cut=True)
         self._progress.expects(max(0, end - bounds.start))
@@ -390,7 +394,7 @@ class Verification:
 def _level(record: LedgerRecord) -> LedgerLevel:
     position = record.position
     return LedgerLevel(
-        of_record(record).witness,
+        attempt_of(record).witness,
         position.query_id,
         position.ends,
         position.is_reset,

@@ -18,7 +18,7 @@ from eos.config.registry import Registry
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError
 from eos.formats import registry_client as module
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 
 SOON = 50  # milliseconds for an answer
 JSON = st.recursive(
@@ -69,29 +69,29 @@ STATUS = st.sampled_from([200, 200, 200, 200, 204, 302, 401, 404, 409, 500, 999]
 ANSWERS = st.lists(st.tuples(STATUS, RAW), min_size=1, max_size=6)
 
 
-def schema(client: Client, deadline: Deadline) -> None:
+def schema(client: RegistryClient, deadline: Deadline) -> None:
     found = client.schema(7, deadline)
     assert found is None or isinstance(found, str)
 
 
-def versions(client: Client, deadline: Deadline) -> None:
+def versions(client: RegistryClient, deadline: Deadline) -> None:
     for number, text in client.versions("s", deadline).items():
         assert isinstance(number, int)
         assert isinstance(text, str)
 
 
-def latest(client: Client, deadline: Deadline) -> None:
+def latest(client: RegistryClient, deadline: Deadline) -> None:
     number, text = client.latest("s", deadline)
     assert isinstance(number, int)
     with suppress(ValueError):
         avro.field_names(text)
 
 
-def id_of(client: Client, deadline: Deadline) -> None:
+def id_of(client: RegistryClient, deadline: Deadline) -> None:
     assert isinstance(client.id_of("s", "{}", deadline, registers=True), int)
 
 
-def require_there(client: Client, deadline: Deadline) -> None:
+def require_there(client: RegistryClient, deadline: Deadline) -> None:
     client.require_there(deadline)
 
 
@@ -112,9 +112,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(answers=ANSWERS)
-def test_any_answers(call: Callable[[Client, Deadline], None], answers: list[tuple[int, bytes]]):
+def test_any_answers(
+    call: Callable[[RegistryClient, Deadline], None], answers: list[tuple[int, bytes]]
+):
     """One after the other, the last one for ever."""
-    client, waiting = Client(Registry(url="http://r")), list(answers)
+    client, waiting = RegistryClient(Registry(url="http://r")), list(answers)
 
     class Played:
         is_open = False
@@ -176,4 +178,4 @@ def test_any_bytes(served: tuple[str, list[bytes]], head: bytes, body: bytes) ->
     url, sent = served
     sent[0] = head + body
     with suppress(EosError):
-        schema(Client(Registry(url=url)), Deadline.after_ms(2 * SOON))
+        schema(RegistryClient(Registry(url=url)), Deadline.after_ms(2 * SOON))

@@ -23,7 +23,7 @@ from support.schemas import registry
 from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
 from eos.checkpoint.files import HadoopFiles
-from eos.cli.plan import _delta, _joined
+from eos.cli.plan import _delta_tables, _lookup_tables
 from eos.config.load import load_pipeline, load_profile
 from eos.delta import table as delta
 from eos.delta.log import DeltaLog
@@ -154,7 +154,7 @@ def told(checks: Iterable[Check]) -> list[tuple[str, str]]:
 
 @pytest.mark.long
 def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None:
-    (_, names), (_, gone), (_, other) = found = told(_joined(spark, planned))
+    (_, names), (_, gone), (_, other) = found = told(_lookup_tables(spark, planned))
     assert [level for level, _ in found] == ["ok", "finding", "finding"]
     assert "names (" in names
     assert "the table gone (" in gone
@@ -164,7 +164,9 @@ def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None
 
 @pytest.mark.long
 def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
-    (_, new), (_, there), (_, typed), (_, parted) = found = told(_delta(spark, planned, None))
+    (_, new), (_, there), (_, typed), (_, parted) = found = told(
+        _delta_tables(spark, planned, None)
+    )
     assert [level for level, _ in found] == ["ok", "ok", "finding", "finding"]
     assert new.endswith("the first start creates it")
     assert there.endswith("is used as it is")
@@ -180,7 +182,7 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
 
     def by(known: TableState) -> list[tuple[str, str]]:
         position = Position({}, {}, tables={"there": known})
-        return told(_delta(spark, only, TablesInLedger("a-topic-id", position, None)))
+        return told(_delta_tables(spark, only, TablesInLedger("a-topic-id", position, None)))
 
     own = DeltaTable(table.path).metadata().id
     ((level, behind),) = by(TableState(own, 5))
@@ -213,7 +215,9 @@ def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
             require_complete(planned.names.pipeline, table, log, known, seen.version)
         except PromiseBrokenError as error:
             told_of = ("finding", error.message)
-        ((level, says),) = told(_delta(spark, only, TablesInLedger("a-topic-id", position, None)))
+        ((level, says),) = told(
+            _delta_tables(spark, only, TablesInLedger("a-topic-id", position, None))
+        )
         assert level == told_of[0], says
         return level, says
 

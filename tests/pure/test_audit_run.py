@@ -58,7 +58,7 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     with raises("audit_table_lag", PromiseBrokenError) as caught:
         follower.require()
     assert "lacks 2 attempts, the limit is 2: away" in caught.value.message
-    assert follower.kept_from == 0, "nothing may be trimmed"
+    assert follower.needed_from == 0, "nothing may be trimmed"
     follower.close()
     assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
 

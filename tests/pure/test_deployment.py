@@ -14,16 +14,16 @@ from support.errors import raises
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
 from eos.startup import deployment
-from eos.startup.deployment import identified, known
+from eos.startup.deployment import with_deployment, with_known_deployment
 from eos.startup.mounts import shared_type
 
 CREATES = """
 import sys
 sys.path[:0] = [sys.argv[2]]
 from support.doubles import plan
-from eos.startup.deployment import identified
+from eos.startup.deployment import with_deployment
 sys.stdin.readline()
-print(identified(plan(deployment="", root=sys.argv[1])).deployment)
+print(with_deployment(plan(deployment="", root=sys.argv[1])).deployment)
 """
 TESTS = Path(__file__).parents[1]
 MOUNTS = """\
@@ -40,15 +40,15 @@ MOUNTS = """\
 def test_the_first_start_creates_an_id_and_every_later_one_finds_it(tmp_path):
     root = tmp_path / "state"
     planned = plan(deployment="", root=root)
-    assert known(planned).deployment == ""
+    assert with_known_deployment(planned).deployment == ""
     assert not root.exists(), "a look created something"
-    first = identified(planned).deployment
+    first = with_deployment(planned).deployment
     assert re.fullmatch("[0-9a-f]{32}", first)
     file = root / "deployment"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text() == f"{first}\n"
-    assert identified(planned).deployment == known(planned).deployment == first
-    other = identified(plan(deployment="", root=tmp_path / "other")).deployment
+    assert with_deployment(planned).deployment == with_known_deployment(planned).deployment == first
+    other = with_deployment(plan(deployment="", root=tmp_path / "other")).deployment
     assert other != first
 
 
@@ -64,11 +64,11 @@ def test_starts_at_the_same_time_get_one_id(tmp_path):
 
 def test_what_a_start_that_died_left_half_is_no_obstacle(tmp_path):
     (tmp_path / ".deployment.new").write_text("123")
-    assert len(identified(plan(deployment="", root=tmp_path)).deployment) == 32
+    assert len(with_deployment(plan(deployment="", root=tmp_path)).deployment) == 32
 
 
 @pytest.mark.parametrize("text", ["", "\0" * 33, "12ab\n", "g" * 32, "a" * 33, "\u00e4" * 500])
-@pytest.mark.parametrize("ask", [known, identified])
+@pytest.mark.parametrize("ask", [with_known_deployment, with_deployment])
 def test_a_damaged_id_is_not_replaced_by_another(tmp_path, text, ask):
     (tmp_path / "deployment").write_text(text)
     with pytest.raises(PromiseBrokenError) as caught:
@@ -84,21 +84,25 @@ def test_a_damaged_id_is_not_replaced_by_another(tmp_path, text, ask):
 def test_a_name_in_the_profile_is_trusted_and_needs_no_file(tmp_path):
     for root in (tmp_path, "s3a://bucket/eos"):
         planned = plan(deployment="orders-0", root=root)
-        assert identified(planned).deployment == known(planned).deployment == "orders-0"
+        assert (
+            with_deployment(planned).deployment
+            == with_known_deployment(planned).deployment
+            == "orders-0"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_root_that_can_not_be_locked_needs_a_name(tmp_path, monkeypatch):
     far = plan(deployment="", root="s3a://bucket/eos")
-    assert known(far).deployment == ""
+    assert with_known_deployment(far).deployment == ""
     with raises("deployment_required", UsageError) as caught:
-        identified(far)
+        with_deployment(far)
     assert "the state root s3a://bucket/eos is not a folder on" in caught.value.message
     for words in ("`deployment: NAME`", "no other running instance", "StatefulSet"):
         assert words in caught.value.hint
     monkeypatch.setattr(deployment, "shared_type", lambda _folder: "nfs4")
     with raises("deployment_required", UsageError) as caught:
-        identified(plan(deployment="", root=tmp_path))
+        with_deployment(plan(deployment="", root=tmp_path))
     assert "is on a shared file system (nfs4)" in caught.value.message
     assert list(tmp_path.iterdir()) == []
 

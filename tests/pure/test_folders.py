@@ -15,7 +15,7 @@ from eos.ledger.record import Kind, LedgerRecord, Position
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.startup.checkpoint_dir import KEPT, choose_checkpoint, remove_old
-from eos.startup.stateful_pipeline import forgotten
+from eos.startup.stateful_pipeline import without_state
 
 NEXT = Identity(31, 4)
 FRESH = "0004-31-4"
@@ -118,7 +118,7 @@ def test_a_damaged_checkpoint_of_a_stateful_pipeline_is_one_stop_that_names_both
     assert "The state of the transforms up to micro-batch 5 of query q is in" in told.message
     for words in ("--accept-state-loss", "--set-checkpoint-aside", "every total restarts"):
         assert words in told.hint
-    lost = forgotten(position)
+    lost = without_state(position)
     assert choose_checkpoint(made, LocalFiles(), lost, record, NEXT).endswith("/0004")
     plain = replace(position, keeps_state=False)
     with pytest.raises(PromiseBrokenError) as caught:

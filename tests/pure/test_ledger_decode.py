@@ -20,7 +20,7 @@ from eos.kafka.records.record_batch import stamp
 from eos.ledger.decoder import decoded
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import AttemptRecord, Position, TableState, encoded
-from eos.verify.history import of_record
+from eos.verify.history import attempt_of
 
 ME = Identity(77, 3)
 OWNER = {"deployment": "/srv/a", "host": "h", "process": 17, "version": "0.1.0"}
@@ -224,7 +224,7 @@ def test_damaged_records_are_refused_or_can_be_used_by_every_reader() -> None:
 
 def used(record) -> None:
     """As status, recover, audit and verify do."""
-    of_record(record)
+    attempt_of(record)
     rows.table(rows.rows("p", "ledger", "id", [record]))
     json.dumps(as_json(record)).encode()
     assert record_time(record)

@@ -19,7 +19,7 @@ from eos.launch import submit
 from eos.observe import events
 from eos.observe import live as live_module
 from eos.observe.bus import Bus
-from eos.observe.live import TERMINAL, ProgressLine, shown
+from eos.observe.live import TERMINAL, ProgressLine, show_events
 from eos.run.progress import lag_of
 
 
@@ -169,7 +169,7 @@ def test_without_a_terminal_there_are_plain_lines(
     columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("EOS_TERMINAL", columns)
-    with contextlib.closing(Bus()) as bus, shown(bus, "orders") as line:
+    with contextlib.closing(Bus()) as bus, show_events(bus, "orders") as line:
         assert line is None
         bus.emit(committed(3))
     assert capsys.readouterr().err.startswith("eos: micro-batch 3 committed: ")

@@ -20,7 +20,7 @@ from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import LedgerRecord, Position
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.startup.local_checks import Chosen, choose
+from eos.startup.local_checks import ChosenCheckpoint, choose
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 EMPTIES = ["", "\0" * 120, "\n"]
@@ -53,7 +53,7 @@ def offsets(*ends: int) -> str:
 
 def start(
     root: Path, a: int, b: int, *, batch_id: int = 3, query: str = "q", **planned: bool
-) -> tuple[Chosen, list[str]]:
+) -> tuple[ChosenCheckpoint, list[str]]:
     made: Plan = replace(plan(), names=Names.of("eos", "orders", str(root)), **planned)
     position = Position({A: a, B: b}, {}, query_id=query, batch_id=batch_id)
     owner = {"deployment": "here", "host": "h", "process": 1}

@@ -179,7 +179,7 @@ def test_a_ledger_that_lost_its_newest_records_is_no_takeover(world: World) -> N
         world.run(2, late)
     assert stop.value.code == "ledger_cut"
     assert "ends with the record at offset 2, but this process wrote later ones" in str(stop.value)
-    assert world.batches.claim.last == Identity(*committed)
+    assert world.batches.ownership.last == Identity(*committed)
 
 
 def test_a_dispute_that_is_not_concluded_is_by_the_next_call(world: World) -> None:

@@ -16,7 +16,7 @@ from support.schemas import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.formats import registry_client as client_module
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -28,8 +28,8 @@ def asked() -> Iterator[FakeRegistry]:
         yield made
 
 
-def client(of: FakeRegistry, **more: str) -> Client:
-    return Client(Registry(url=of.url, **more))
+def client(of: FakeRegistry, **more: str) -> RegistryClient:
+    return RegistryClient(Registry(url=of.url, **more))
 
 
 def test_schemas_are_found_by_subject_and_by_id(asked: FakeRegistry) -> None:
@@ -100,7 +100,7 @@ def test_a_registry_that_is_not_there_is_told_in_time(monkeypatch: pytest.Monkey
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setattr(client_module, "ANSWER_MS_MAX", 1000)
         with raises("registry_unavailable") as refused:
-            Client(Registry(url=url)).schema(7, TODAY)
+            RegistryClient(Registry(url=url)).schema(7, TODAY)
         assert "Connection refused" in refused.value.message
 
 
@@ -140,7 +140,7 @@ def test_an_answer_that_drips_in_is_no_answer(monkeypatch: pytest.MonkeyPatch) -
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with raises("registry_unavailable"):
-            Client(Registry(url=url)).schema(7, TODAY)
+            RegistryClient(Registry(url=url)).schema(7, TODAY)
         server.shutdown(socket.SHUT_RDWR)  # where nobody came
         thread.join()
     assert len(sent) < 10_000

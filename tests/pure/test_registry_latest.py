@@ -15,7 +15,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import UsageError
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import stages
 from eos.startup.registered_schemas import with_latest, with_registry
@@ -69,7 +69,7 @@ def test_the_columns_are_those_of_the_latest_schema(asked: FakeRegistry, tmp_pat
 def test_what_was_deleted_and_came_back_is_the_newest(asked: FakeRegistry) -> None:
     first, second = asked.add("s", ORDER), asked.add("s", NEWER)
     asked.subjects["s"].append(first)
-    found = Client(Registry(url=asked.url)).versions("s", Deadline.after_ms(86_400_000))
+    found = RegistryClient(Registry(url=asked.url)).versions("s", Deadline.after_ms(86_400_000))
     assert list(found) == [second, first]
 
 

@@ -15,7 +15,7 @@ from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.formats import registry_client as client_module
 from eos.formats import schema_ids
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 from eos.formats.schema_ids import Writers
 
 TODAY = Deadline.after_ms(86_400_000)
@@ -28,8 +28,8 @@ def asked() -> Iterator[FakeRegistry]:
         yield made
 
 
-def client(of: FakeRegistry) -> Client:
-    return Client(Registry(url=of.url))
+def client(of: FakeRegistry) -> RegistryClient:
+    return RegistryClient(Registry(url=of.url))
 
 
 @pytest.mark.parametrize("kind", ["PROTOBUF", "JSON"])
@@ -96,7 +96,7 @@ def test_a_404_of_something_else_is_never_a_miss(
 ) -> None:
     """Of a proxy, or of a path that no registry has."""
     made = client(asked)
-    monkeypatch.setattr(client_module.Client, "_once", lambda *_: (404, other))
+    monkeypatch.setattr(client_module.RegistryClient, "_once", lambda *_: (404, other))
     with raises("registry_request_rejected"):
         made.schema(7, TODAY)
 
@@ -154,7 +154,7 @@ def test_one_tls_context_serves_all_requests(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
     monkeypatch.setattr(client_module, "ANSWER_MS_MAX", 500)
-    closed = Client(Registry(url="https://127.0.0.1:1"))
+    closed = RegistryClient(Registry(url="https://127.0.0.1:1"))
     for _ in range(2):
         with pytest.raises(UnavailableError):
             closed.schema(7, TODAY)
@@ -162,6 +162,6 @@ def test_one_tls_context_serves_all_requests(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_file_of_authorities_that_is_none_is_a_usage_error(tmp_path: object) -> None:
-    made = Client(Registry(url="https://127.0.0.1:1", ca=f"{tmp_path}/ca.pem"))
+    made = RegistryClient(Registry(url="https://127.0.0.1:1", ca=f"{tmp_path}/ca.pem"))
     with raises("registry_ca_unusable"):
         made.schema(7, TODAY)

@@ -15,7 +15,7 @@ from support.schemas import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.formats import registry_references
-from eos.formats.registry_client import Client
+from eos.formats.registry_client import RegistryClient
 from eos.formats.registry_references import RegisteredSchema, Version, without_references
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
@@ -55,8 +55,8 @@ def asked() -> Iterator[FakeRegistry]:
         yield made
 
 
-def client(of: FakeRegistry) -> Client:
-    return Client(Registry(url=of.url))
+def client(of: FakeRegistry) -> RegistryClient:
+    return RegistryClient(Registry(url=of.url))
 
 
 def filled(asked: FakeRegistry) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.config.security import Security
-from eos.errors import AttemptFailedError, KafkaRefusedError, as_principal
+from eos.errors import AttemptFailedError, KafkaRefusedError, with_principal
 from eos.kafka.acls import missing
 from eos.kafka.api import Api
 from eos.kafka.outcomes import describe
@@ -13,7 +13,7 @@ from eos.kafka.refusals import refused
 from eos.plan.security import naming_principal
 from eos.run.java_client_errors import source_refusal
 from eos.spark.failure import Failure, Link
-from eos.startup.topic_lookup import _unseen
+from eos.startup.topic_lookup import _missing_error
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ from eos.startup.topic_lookup import _unseen
             "--operation Write --transactional-id eos.p",
         ),
         (
-            _unseen(KafkaRefusedError, "source", "a", 29),
+            _missing_error(KafkaRefusedError, "source", "a", 29),
             "READ on Topic 'a'",
             "--operation Read --topic a",
         ),
     ],
 )
 def test_a_refusal_names_the_right_and_the_command(error, lacks, grant):
-    told = as_principal("User:eos", error)
+    told = with_principal("User:eos", error)
     assert f"User:eos lacks {lacks}." in told.message
     assert f"--add --allow-principal User:eos {grant}" in told.hint
     assert type(told) is type(error)
@@ -97,7 +97,7 @@ def test_what_is_no_refusal_names_no_right():
     assert missing("Produce", 3) is None
     error = refused("ListOffsets", 42, "a-0")
     assert "lacks" not in error.message
-    assert as_principal("User:eos", error) is error
+    assert with_principal("User:eos", error) is error
 
 
 def test_who_it_is_stands_in_the_settings_or_in_the_certificate():

@@ -22,7 +22,7 @@ from pyspark.sql.udtf import UDTFRegistration
 from support.errors import raises
 
 from eos.errors import TransformError
-from eos.transform.guard import blocked, guarded
+from eos.transform.guard import blocked, guard
 
 # They build a plan, or tell something that is known without running one.
 HARMLESS: dict[type, str] = {
@@ -109,7 +109,7 @@ def test_each_class_that_something_is_refused_of_is_looked_at() -> None:
 
 @pytest.fixture
 def inside() -> Iterator[None]:
-    with guarded("tests:step"):
+    with guard("tests:step"):
         yield
 
 
@@ -161,7 +161,7 @@ def test_a_query_may_begin_with_comments_and_brackets(query: str) -> None:
 
 def test_outside_of_a_transform_all_is_as_it_was() -> None:
     before = [owner.__dict__.get(name) for owner, name in REFUSED]
-    with guarded("tests:step"):
+    with guard("tests:step"):
         assert before != [owner.__dict__.get(name) for owner, name in REFUSED]
     assert before == [owner.__dict__.get(name) for owner, name in REFUSED]
     assert "pivot_col" in inspect.signature(GroupedData.pivot).parameters
@@ -170,7 +170,7 @@ def test_outside_of_a_transform_all_is_as_it_was() -> None:
 def test_what_refuses_is_made_once() -> None:
     seen = []
     for _ in range(2):
-        with guarded("tests:step"):
+        with guard("tests:step"):
             seen.append([owner.__dict__.get(name) for owner, name in REFUSED])
     assert all(one is other for one, other in zip(*seen, strict=True))
 

@@ -10,21 +10,21 @@ import pytest
 
 from eos.audit import rows as made
 from eos.checkpoint.offset_log import CheckpointState
-from eos.cli.verify import Shown
+from eos.cli.verify import ProgressBar
 from eos.finding import FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord, Position, nested
-from eos.verify.audit_table import compared
+from eos.verify.audit_table import compare_rows
 from eos.verify.cross_checks import (
     LedgerLevel,
+    check_checkpoint,
+    check_coordinator,
+    check_group,
+    check_open,
     newest_checkpoint,
-    of_checkpoint,
-    of_coordinator,
-    of_group,
-    of_open,
 )
 from eos.verify.progress import Point, load
 
@@ -50,7 +50,7 @@ def rows(*numbers: int) -> list[dict]:
 
 
 def differing(found) -> list[str]:
-    return [each.message.rpartition(": ")[2] for each in compared("l", rows(1, 2), found)]
+    return [each.message.rpartition(": ")[2] for each in compare_rows("l", rows(1, 2), found)]
 
 
 def test_a_table_that_says_the_same():
@@ -69,7 +69,7 @@ def test_an_edit_of_any_column_is_found(column):
     value = table[2][column]
     others = {int: 12345, bool: True, str: "other", type(None): "something"}
     table[2][column] = others.get(type(value))
-    found = list(compared("l", rows(1, 2), table))
+    found = list(compare_rows("l", rows(1, 2), table))
     assert found, column
     assert {(each.case, each.at, each.witness.ledger_offset) for each in found} <= {
         ("audit_row", LEDGER, 4),
@@ -95,7 +95,7 @@ HIGH = level(5, {A: 12, B: 20})
 
 def group(low: LedgerLevel, high: LedgerLevel, **offsets: int) -> list[tuple]:
     found = {TopicPartition("in", int(p[1:])): o for p, o in offsets.items()}
-    return [(each.case, each.at, each.offset) for each in of_group(found, "g", low, high)]
+    return [(each.case, each.at, each.offset) for each in check_group(found, "g", low, high)]
 
 
 def test_the_group_lies_between_two_looks_at_the_ledger():
@@ -104,7 +104,7 @@ def test_the_group_lies_between_two_looks_at_the_ledger():
     assert group(LOW, LOW, p0=10) == [("group", B, 0)]
     assert group(LOW, HIGH, p0=12, p1=20) == group(LOW, HIGH, p0=10, p1=20) == []
     assert group(LOW, HIGH, p0=13, p1=20) == [("group", A, 13)]
-    (hidden,) = of_group(None, "g", LOW, LOW)
+    (hidden,) = check_group(None, "g", LOW, LOW)
     assert hidden.kind is FindingKind.GONE
 
 
@@ -112,7 +112,7 @@ def checkpoint(
     low: LedgerLevel, high: LedgerLevel, planned: int, committed: int | None, ends: dict
 ) -> list:
     found = CheckpointState("c/0001", "q", planned, committed, ends)
-    return [each.case for each in of_checkpoint(found, low, high)]
+    return [each.case for each in check_checkpoint(found, low, high)]
 
 
 def test_the_checkpoint_is_one_behind_at_most():
@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_query():
     assert checkpoint(other, other, 0, None, {}) == []  # a fresh one that has done nothing yet
     moved = level(4, {A: 1, B: 2}, is_reset=True)
     assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
-    (unread,) = of_checkpoint(newest_checkpoint(None, "s3a://b/c"), LOW, LOW)
+    (unread,) = check_checkpoint(newest_checkpoint(None, "s3a://b/c"), LOW, LOW)
     assert (unread.case, unread.kind) == ("checkpoint_unread", FindingKind.GONE)
 
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_another_query():
 def test_whose_the_newest_record_is(mine, newest, cases):
     state = mine and Coordinated("CompleteCommit", mine, 60_000)
     last = replace(LOW.witness, identity=newest)
-    assert [each.case for each in of_coordinator(state, LEDGER, last, last)] == cases
+    assert [each.case for each in check_coordinator(state, LEDGER, last, last)] == cases
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_whose_the_newest_record_is(mine, newest, cases):
 )
 def test_what_is_open(owner, phase, case):
     one = OpenTransaction(A, DescribedProducer(Identity(8, 0), 3, 41), owner, phase)
-    found = list(of_open([one], "me"))
+    found = list(check_open([one], "me"))
     assert [each.case for each in found] == case
     assert {(each.at, each.offset) for each in found} <= {(A, 41)}
 
@@ -201,7 +201,7 @@ def test_a_bar_with_an_estimate_where_somebody_looks(monkeypatch, somebody_looks
         monkeypatch.delenv(name, raising=False)
     said = Terminal() if somebody_looks else io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)
-    with Shown(is_wanted=wanted) as shown:
+    with ProgressBar(is_wanted=wanted) as shown:
         shown.expects(40)
         shown.expects(-1)
         shown.moved(10)

@@ -19,7 +19,7 @@ from eos.ledger.receipt import Receipt
 from eos.verify import dead_letters as letters_module
 from eos.verify import dropped_records as module
 from eos.verify import proofs as proving
-from eos.verify.dead_letters import Letters
+from eos.verify.dead_letters import DeadLetterReader
 from eos.verify.dropped_records import DropCheck, Log
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
@@ -265,7 +265,7 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
             asked.append((at, end))
             yield records, deltas + 10
 
-    letters = Letters(Log(), "p", "dead")
+    letters = DeadLetterReader(Log(), "p", "dead")
     receipts = [Receipt(topic, 0, 7, 10, 16, 1, 0) for topic in ("dead", "out")]
     letters.see(CommittedAttempt(FIRST.witness, "q", {}, None, receipts))
     found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}

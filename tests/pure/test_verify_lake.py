@@ -14,7 +14,7 @@ from eos.kafka.api import Identity
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 from eos.verify.cross_checks import LedgerLevel
-from eos.verify.delta_tables import Sinks, TableWrite, of_tables, read_tables
+from eos.verify.delta_tables import Sinks, TableWrite, check_tables, read_tables
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
@@ -26,7 +26,7 @@ def known(offset: int, at: int, kind: str = "attempt") -> LedgerLevel:
 
 
 def cases(found: TableWrite | str, low: LedgerLevel, high: LedgerLevel | None = None) -> list[str]:
-    return [each.case for each in of_tables(SINKS, {"all": found}, low, high or low)]
+    return [each.case for each in check_tables(SINKS, {"all": found}, low, high or low)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
 
     def found() -> list[str]:
         level = replace(known(14, 12, "stop"), tables={"all": TableState(identity, 12, 1)})
-        return [each.case for each in of_tables(sinks, read_tables(sinks), level, level)]
+        return [each.case for each in check_tables(sinks, read_tables(sinks), level, level)]
 
     assert found() == []
     DeltaTable(there.path).restore(0)

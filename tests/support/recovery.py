@@ -31,7 +31,7 @@ from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, LedgerRecord, flat, nested
 from eos.plan.plan import Plan, plan
 from eos.startup.acquire import acquire, ledger_of
-from eos.startup.deployment import known
+from eos.startup.deployment import with_known_deployment
 from eos.startup.local_checks import choose, require_local
 from eos.startup.ownership import RunLock
 from eos.startup.resume_position import resume_position, starting_offsets
@@ -131,7 +131,7 @@ class Pipeline:
     def planned(self) -> Plan:
         pipeline = load_pipeline(Path(self.words[0]))
         profile = load_profile(self.words[2], self.folder)
-        return known(plan(pipeline, profile, (self.bootstrap,), ()))
+        return with_known_deployment(plan(pipeline, profile, (self.bootstrap,), ()))
 
     def client(self) -> KafkaClient:
         self.wires.append(KafkaClient(KafkaSettings((self.bootstrap,)), TransactionProfile.TV2))
