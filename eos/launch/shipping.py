@@ -1,6 +1,7 @@
 """Which files are shipped to machines that have only Python and Spark?
 
-    SHIP/eos-KEY.zip                 `eos` and the project's pipelines; imported directly
+    SHIP/eos-KEY.zip                 `eos` with its native library, and the project's pipelines;
+                                     imported directly
     CACHE/shipped/packages-KEY.zip   the packages that tasks import; each executor unpacks it,
                                      because native libraries can't be loaded from a zip
 
@@ -27,6 +28,7 @@ from eos.cache import cache_root
 from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
+from eos.native import library
 
 CHECKOUT = Path(__file__).parents[2]
 # The folder in each executor's working directory into which the packages are unpacked.
@@ -59,10 +61,26 @@ def eos_zip(folder: Path, project: Path) -> Path:
         for base, name in ((CHECKOUT, "eos"), (project, "pipelines"))
         for path in sorted((base / name).rglob("*.py"))
     }
+    files |= _native()
     key = hashlib.sha256()
     for name, path in files.items():
         key.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return _provided(folder, "eos", key.hexdigest(), lambda: files)
+
+
+def _native() -> dict[str, Path]:
+    """Return the native library and its sources, from which executors compute its file name.
+
+    An executor loads the library out of the zip. If its platform differs, it finds none.
+    """
+    inside = Path("eos") / "native"
+    files = {str(inside / name): CHECKOUT / inside / name for name in library.SOURCES}
+    found = library.find()
+    if found.library is not None:
+        path = Path(found.path)
+        checksum = path.with_name(library.checksum_name(path.name))
+        files |= {str(inside / "lib" / each.name): each for each in (path, checksum)}
+    return files
 
 
 def packages_zip() -> Path:

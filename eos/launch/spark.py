@@ -18,6 +18,7 @@ from eos.launch.shipping import CHECKOUT, PACKAGES
 from eos.local.class_archive import Archive, archive_of
 from eos.local.jars import DELTA, SPARK, ensure, read_lock
 from eos.local.java import AVRO_LIMITS, Java
+from eos.native import library
 
 LOOPBACK = "127.0.0.1"
 # Every installation has this file. Only a checkout has the folder `jobs`.
@@ -133,6 +134,8 @@ def command(
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
         settings |= {**LOCAL, **_of_sockets(settings, sockets), **settings}
+    if is_remote and library.DISABLED in os.environ:
+        settings.setdefault(f"spark.executorEnv.{library.DISABLED}", os.environ[library.DISABLED])
     if is_remote and not _brings_its_own(settings):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         settings[_PYTHON_PATH] = os.pathsep.join(

@@ -1,6 +1,7 @@
 """What does `./spark-submit.sh` do after the environment is installed?
 
-It provides what a pipeline needs (Java, jars, broker, folders) and then runs its driver.
+It provides what a pipeline needs (Java, native library, jars, broker, folders) and then runs its
+driver.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from eos import private_files
 from eos.errors import EosError, UsageError, report
 from eos.launch import driver, spark, startup_signals
 from eos.launch.java_and_jars import ensure_java
+from eos.launch.native_library import ensure_native
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.run_broker import LocalKafka
 from eos.launch.scratch import Scratch, scratch
@@ -98,6 +100,7 @@ def _submit(options: Options, validate: Validator | None) -> int:
     pipeline, profile = _read(options, validate)
     logs = _logs(options, profile)
     java = ensure_java()
+    ensure_native()
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eos import private_files
@@ -22,6 +22,7 @@ from eos.native import library
 
 _COMPILE_S_MAX = 120
 _COMPILERS = ("cc", "gcc", "clang")
+NO_COMPILER = f"no C compiler on PATH ({', '.join(_COMPILERS)})"
 
 
 class BuildError(Exception):
@@ -29,7 +30,9 @@ class BuildError(Exception):
 
 
 def compiler() -> list[str] | None:
-    """Return the command of a C compiler: one on PATH, or the one of the package ziglang."""
+    """Return the command of a C compiler: one on PATH, or the one of the package ziglang.
+
+    A command on PATH may still not work: on macOS, `cc` can be a stub without a compiler."""
     for name in _COMPILERS:
         path = shutil.which(name)
         if path is not None:
@@ -39,20 +42,21 @@ def compiler() -> list[str] | None:
     return None
 
 
-def build(folder: Path) -> Path:
+def build(
+    folder: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Path:
     """Compile the library into the folder and return its path. Raise BuildError if that fails.
+
+    `command` is a compiler, which runs with these additional environment variables.
 
     The library is loaded once before it gets its name, so a compiler that makes no usable library
     leaves nothing behind.
     """
-    command = compiler()
-    if command is None:
-        raise BuildError(f"no C compiler on PATH ({', '.join(_COMPILERS)})")
     name = library.file_name()
     private_files.create_folder(folder)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as unfinished:
         built = Path(unfinished) / name
-        _compile(command, built)
+        _compile(command, built, environment or {})
         try:
             library.checked(ctypes.CDLL(str(built)), str(built))
         except (OSError, ValueError) as error:
@@ -64,18 +68,18 @@ def build(folder: Path) -> Path:
     return folder / name
 
 
-def _compile(command: Sequence[str], target: Path) -> None:
+def _compile(command: Sequence[str], target: Path, environment: Mapping[str, str]) -> None:
     for name, content in library.sources().items():
         target.with_name(name).write_bytes(content)
     sources = [str(target.with_name(name)) for name in library.SOURCES if name.endswith(".c")]
     arguments = [*command, *library.flags(), "-o", str(target), *sources]
     # zig keeps a cache of its own; in the temporary folder it is removed with it.
-    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(target.parent / "zig")}
-    environment["ZIG_LOCAL_CACHE_DIR"] = environment["ZIG_GLOBAL_CACHE_DIR"]
+    zig = str(target.parent / "zig")
+    caches = {"ZIG_GLOBAL_CACHE_DIR": zig, "ZIG_LOCAL_CACHE_DIR": zig}
     try:
         done = subprocess.run(
             arguments,
-            env=environment,
+            env={**os.environ, **caches, **environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -92,8 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m eos.native.build", description=__doc__)
     parser.add_argument("--into", type=Path, default=library.cache_folder(), metavar="FOLDER")
     folder = parser.parse_args(arguments).into
+    command = compiler()
     try:
-        sys.stdout.write(f"{build(folder)}\n")
+        if command is None:
+            raise BuildError(NO_COMPILER)
+        sys.stdout.write(f"{build(folder, command)}\n")
     except (BuildError, OSError) as error:
         sys.stderr.write(f"eos: the native library was not built: {error}\n")
         return 1

@@ -30,7 +30,7 @@ struct decoder {
   i64 length;
   i64 count;
   i64 base_offset;
-  i64 last_offset;
+  i64 delta_max; /* of the offsets */
   i64 first_ms;
   i64 append_ms;
   i64 is_append_time;
@@ -198,9 +198,10 @@ EXPORT i64 eos_decode(struct decoder *d) {
     i64 time;
     int error = parse(&at, end, &r);
     if (error) return broken(d, error);
-    if (r.offset_delta < 0 || r.offset_delta > d->last_offset - d->base_offset)
+    i64 offset;
+    if (r.offset_delta < 0 || r.offset_delta > d->delta_max ||
+        __builtin_add_overflow(d->base_offset, r.offset_delta, &offset))
       return broken(d, E_OFFSET);
-    i64 offset = d->base_offset + r.offset_delta;
     if (offset >= d->start && offset < d->end) {
       i64 row = d->rows;
       if (row >= d->rows_max) return FULL;

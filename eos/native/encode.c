@@ -136,6 +136,7 @@ EXPORT i64 eos_count(struct grouping *g) {
     of[OF_KEYS] += size_of(key);
     of[OF_VALUES] += size_of(value);
     i64 count = g->header_counts ? g->header_counts[row] : 0;
+    if (count < 0) return INVALID;
     of[OF_HEADERS] += count;
     for (i64 i = 0; i < count; i++) {
       struct field name, text;

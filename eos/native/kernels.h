@@ -5,6 +5,9 @@
    length, because the bytes come from a broker. Every write is checked against the capacity that the
    caller gives. */
 
+#ifndef EOS_KERNELS_H
+#define EOS_KERNELS_H
+
 #include <stdint.h>
 #include <string.h>
 
@@ -29,3 +32,5 @@ struct field {
     int error_ = (expression);         \
     if (error_) return error_;         \
   } while (0)
+
+#endif

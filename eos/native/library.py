@@ -12,6 +12,7 @@ reason. `EOS_NATIVE=off` disables the library.
 
 from __future__ import annotations
 
+import _ctypes
 import contextlib
 import ctypes
 import hashlib
@@ -65,8 +66,17 @@ def load() -> Any:
 
 @cache
 def status() -> Status:
+    """Return the library and where it was found, or why there is none. The result is kept."""
+    return find()
+
+
+def is_disabled() -> bool:
+    return os.environ.get(DISABLED, "").strip().lower() == "off"
+
+
+def find() -> Status:
     """Load the library and return where it was found, or why there is none."""
-    if os.environ.get(DISABLED, "").strip().lower() == "off":
+    if is_disabled():
         return Status(None, "", "", f"{DISABLED}=off disables it")
     try:
         name = file_name()
@@ -149,7 +159,12 @@ def _in_cache(name: str) -> tuple[str, bytes] | None:
 def _loaded(path: str, content: bytes) -> Any:
     """Load a library from its file, or from these bytes if it is inside a zip."""
     library = ctypes.CDLL(path) if Path(path).is_file() else _from_bytes(content)
-    return checked(library, path)
+    try:
+        return checked(library, path)
+    except ValueError:
+        # Otherwise this process would get the same library again after a new one is built.
+        _ctypes.dlclose(library._handle)  # noqa: SLF001 - ctypes has no other way
+        raise
 
 
 def checked(library: Any, path: str) -> Any:

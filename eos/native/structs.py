@@ -51,7 +51,7 @@ class Decoder(ctypes.Structure):
         ("length", ctypes.c_int64),
         ("count", ctypes.c_int64),
         ("base_offset", ctypes.c_int64),
-        ("last_offset", ctypes.c_int64),
+        ("delta_max", ctypes.c_int64),
         ("first_ms", ctypes.c_int64),
         ("append_ms", ctypes.c_int64),
         ("is_append_time", ctypes.c_int64),

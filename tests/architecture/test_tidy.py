@@ -26,7 +26,11 @@ BANNED = {
     r"/ro" + r"ot/|/home/\w|/Users/\w|/wo" + r"rk/": "a path of one machine is wrong on all others",
 }
 # Where one of them has its reason.
-EXCEPT = {"tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked"}
+EXCEPT = {
+    "tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked",
+    "tests/fuzz/test_native_sanitized.py": "on a machine without a C compiler or sanitizers",
+    "tests/pure/test_native_library.py": "on a machine without a C compiler",
+}
 # Longer than a screen, and why.
 LONG = {("eos/transaction/protocol.py", "_table"): "transitions as data, one row a line"}
 # Files whose text is not ours.

@@ -63,7 +63,7 @@ class NativeDecoder:
         decoder = self._decoder
         decoder.records = data.__array_interface__["data"][0]
         decoder.length, decoder.count = len(data), batch.records
-        decoder.base_offset, decoder.last_offset = batch.offset, batch.last_offset
+        decoder.base_offset, decoder.delta_max = batch.offset, batch.last_offset - batch.offset
         decoder.first_ms = batch.first_ms
         decoder.is_append_time = batch.append_ms is not None
         decoder.append_ms = batch.append_ms or 0

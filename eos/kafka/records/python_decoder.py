@@ -19,7 +19,7 @@ from eos.kafka.records.decompression import BrokenPayloadError
 from eos.kafka.records.parser import StoredRecord, parse
 from eos.native.structs import HEADER_COST
 
-_US_MAX = 2**63 - 1
+_INT64_MAX = 2**63 - 1
 
 
 class _Row(NamedTuple):
@@ -38,9 +38,11 @@ class PythonDecoder:
     def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[DecodedColumns]:
         """Append records, and yield the columns of each full Arrow batch."""
         for record in parse(batch, bytes(records)):
+            if record.offset > _INT64_MAX:
+                raise BrokenPayloadError(f"an offset of {record.offset}")
             if not start <= record.offset < end:
                 continue
-            if not -_US_MAX <= record.timestamp_ms * 1000 <= _US_MAX:
+            if abs(record.timestamp_ms * 1000) > _INT64_MAX:
                 raise BrokenPayloadError(f"a timestamp of {record.timestamp_ms} ms")
             size = record.bytes + HEADER_COST * len(record.headers)
             is_full = len(self._rows) >= self._rows_max or self._bytes + size > self._bytes_max

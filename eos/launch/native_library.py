@@ -1,0 +1,148 @@
+"""How does a machine get the native library, if no wheel brought it?
+
+It is compiled once into the user's cache: by the machine's C compiler, else by the one in the
+ziglang wheel, which is downloaded for this purpose only. Nothing depends on success: without the
+library, runs take the slower paths. So a failed attempt prints one line, and is not repeated for a
+day. `python -m eos.launch.native_library` tries again at once.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eos import private_files
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.local.file_locks import exclusive
+from eos.native import build, library
+
+COMPILER_LOCK = Path(__file__).with_name("compiler.lock")
+_LOCK_MS_MAX = 150_000  # another process may be downloading the compiler
+_INSTALL_S_MAX = 120
+_RETRY_S = 24 * 3600
+
+
+def ensure_native(*, is_forced: bool = False) -> library.Status:
+    """Return the library, after building it if it is missing; or why there is none.
+
+    Never raises: a run does not need the library.
+    """
+    found = library.find()
+    if found.library is not None or library.is_disabled():
+        return found
+    failed = _failure_file()
+    try:
+        if not is_forced and _is_recent(failed):
+            return found
+        with exclusive(library.cache_folder() / "build.lock", Deadline.after_ms(_LOCK_MS_MAX)):
+            found = library.find()  # another process may have built it
+            if found.library is None and (is_forced or not _is_recent(failed)):
+                reason = _built()
+                failed.unlink(missing_ok=True)
+                if reason:
+                    _write(failed, reason)
+                found = library.find()
+    except (OSError, EosError) as error:
+        _say(f"the native library was not built: {error}")
+    return found
+
+
+def last_failure() -> str:
+    """Return why the last attempt to build the library failed, or nothing."""
+    try:
+        return _failure_file().read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _failure_file() -> Path:
+    return library.cache_folder() / f"{library.file_name()}.failed"
+
+
+def _is_recent(failed: Path) -> bool:
+    try:
+        return 0 <= time.time() - failed.stat().st_mtime < _RETRY_S
+    except FileNotFoundError:
+        return False
+
+
+def _built() -> str:
+    """Build the library into the cache. Return the reason if that fails."""
+    reasons = []
+    for compiler in (_of_machine, _of_wheel):
+        try:
+            with compiler() as (command, environment):
+                build.build(library.cache_folder(), command, environment)
+            return ""
+        except build.BuildError as error:
+            reasons.append(str(error))
+    reason = "; ".join(reasons)
+    _say(f"the native library was not built, so runs are slower: {reason}")
+    return reason
+
+
+@contextmanager
+def _of_machine() -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the command of the machine's compiler, and its additional environment."""
+    command = build.compiler()
+    if command is None:
+        raise build.BuildError(build.NO_COMPILER)
+    yield command, {}
+
+
+@contextmanager
+def _of_wheel() -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Download a compiler into a temporary folder, yield it, and remove it, since it is large."""
+    _say("downloading a C compiler for the native library (once, about 100 MB)")
+    with tempfile.TemporaryDirectory(prefix="compiler-", dir=library.cache_folder()) as name:
+        try:
+            done = subprocess.run(
+                [*_pip(), "--target", name],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=_INSTALL_S_MAX,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise build.BuildError(f"no compiler was downloaded: {error}") from error
+        if done.returncode:
+            output = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = output[-1] if output else f"pip ended with {done.returncode}"
+            raise build.BuildError(f"no compiler was downloaded: {reason}")
+        yield [sys.executable, "-m", "ziglang", "cc"], {"PYTHONPATH": name}
+
+
+def _pip() -> list[str]:
+    """Return the pip command. It rejects files whose checksum is not in the lock."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    bounds = ["--retries", "1", "--timeout", "20"]
+    hashed = ["--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(COMPILER_LOCK)]
+    return [*pip, *bounds, *hashed]
+
+
+def _write(path: Path, text: str) -> None:
+    with open(path, "w", encoding="utf-8", opener=private_files.opener) as file:
+        file.write(f"{text}\n")
+
+
+def _say(text: str) -> None:
+    print(f"eos: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    found = ensure_native(is_forced=True)
+    if found.library is None:
+        _say(f"no native library: {found.problem}")
+        return 0
+    _say(f"native library ({found.origin}: {found.path})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+/* Feeds damaged record batches and random columns to the kernels, for sanitizers to watch.
+
+   Usage: driver CORPUS ROUNDS SEED. The corpus has sound batches: a count of records and a size, both
+   64-bit, then the uncompressed records. Each buffer is exactly as large as the kernels may use, so the
+   first byte beyond it is reported. */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../eos/native/decode.c"
+#include "../../eos/native/encode.c"
+
+static u64 state;
+
+static u64 next_random(void) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return state;
+}
+
+static i64 below(i64 limit) { return (i64)(next_random() % (u64)limit); }
+
+static void require(int is_true, const char *what) {
+  if (is_true) return;
+  fprintf(stderr, "%s\n", what);
+  abort();
+}
+
+/* ---- all memory of a round ----------------------------------------------------------------- */
+
+static void *taken[4096];
+static int taken_count;
+
+static void *take(i64 size) {
+  require(taken_count < 4096, "too many buffers in a round");
+  void *found = malloc(size > 0 ? (size_t)size : 1);
+  require(found != NULL, "out of memory");
+  return taken[taken_count++] = found;
+}
+
+static void free_all(void) {
+  while (taken_count) free(taken[--taken_count]);
+}
+
+/* ---- decode -------------------------------------------------------------------------------- */
+
+static void add_column(struct column *c, i64 rows, i64 bytes) {
+  c->offsets = take(4 * (rows + 1));
+  c->data = take(bytes);
+  c->valid = take(rows / 8 + 1);
+  c->offsets[0] = 0;
+  c->used = c->nulls = 0;
+}
+
+static void add_buffers(struct decoder *d, i64 rows, i64 bytes) {
+  d->rows_max = rows;
+  d->bytes_max = bytes;
+  add_column(&d->key, rows, bytes);
+  add_column(&d->value, rows, bytes);
+  d->offset = take(8 * rows);
+  d->timestamp = take(8 * rows);
+  d->timestamp_type = take(4 * rows);
+  d->list = NULL;
+  d->rows = d->bytes = d->headers = d->rows_with_headers = 0;
+}
+
+static void add_headers(struct decoder *d) {
+  i64 count = d->bytes_max / HEADER_COST;
+  d->list = take(4 * (d->rows_max + 1));
+  d->list_valid = take(d->rows_max / 8 + 1);
+  memset(d->list, 0, (size_t)(4 * (d->rows + 1)));
+  memset(d->list_valid, 0, (size_t)(d->rows / 8 + 1));
+  add_column(&d->name, count, d->bytes_max);
+  add_column(&d->header_value, count, d->bytes_max);
+}
+
+static void check_column(const struct column *c, i64 rows, i64 bytes_max) {
+  require(c->used <= bytes_max && c->offsets[rows] == c->used, "a column's end");
+  for (i64 i = 0; i < rows; i++) require(c->offsets[i] <= c->offsets[i + 1], "an offset");
+}
+
+static void check_rows(const struct decoder *d) {
+  require(d->rows <= d->rows_max && d->bytes <= d->bytes_max, "the limits");
+  check_column(&d->key, d->rows, d->bytes_max);
+  check_column(&d->value, d->rows, d->bytes_max);
+  if (!d->list) return;
+  require(d->list[d->rows] == d->headers, "the lists' end");
+  check_column(&d->name, d->headers, d->bytes_max);
+  check_column(&d->header_value, d->headers, d->bytes_max);
+}
+
+static i64 damage(u8 *data, i64 size) {
+  static const u8 numbers[][10] = {
+      {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, /* the smallest number */
+      {0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, /* the largest */
+      {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}, /* more than 64 bits */
+      {0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0, 0},                /* 2^31 - 1 */
+      {0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0},                            /* -1 */
+      {0xff, 0x01, 0, 0, 0, 0, 0, 0, 0, 0},                         /* -128 */
+  };
+  for (i64 times = below(4); size && times > 0; times--) {
+    i64 at = below(size);
+    switch (below(4)) {
+      case 0: data[at] ^= (u8)(1 << below(8)); break;
+      case 1: data[at] = (u8)next_random(); break;
+      case 2: size = at; break;
+      default: {
+        const u8 *number = numbers[below(6)];
+        i64 count = size - at < 10 ? size - at : 10;
+        memcpy(data + at, number, (size_t)(below(2) ? count : 1));
+      }
+    }
+  }
+  return size;
+}
+
+static i64 decode_damaged(const u8 *sound, i64 size, i64 count) {
+  u8 *copy = take(size);
+  memcpy(copy, sound, (size_t)size);
+  size = damage(copy, size);
+  u8 *exact = take(size);
+  memcpy(exact, copy, (size_t)size);
+  struct decoder d = {0};
+  d.records = exact;
+  d.length = size;
+  d.count = below(8) ? count : below(1 << 20);
+  d.base_offset = below(4) ? below(1000) : INT64_MAX - below(20);
+  d.delta_max = below(8) ? count : below(2000);
+  d.first_ms = below(8) ? below(1 << 30) : (i64)next_random();
+  d.is_append_time = below(2);
+  d.append_ms = below(8) ? below(1 << 30) : (i64)next_random();
+  d.start = d.base_offset - below(2) * below(6);
+  d.end = below(2) ? INT64_MAX : below(30);
+  add_buffers(&d, 1 + below(12), 1 + below(below(2) ? 40 : 4000));
+  for (i64 rows = 0;;) {
+    i64 result = eos_decode(&d);
+    check_rows(&d);
+    if (result == NEEDS_HEADERS) {
+      require(d.list == NULL, "headers twice");
+      add_headers(&d);
+    } else if (result == FULL) {
+      require(d.rows > 0, "full without rows");
+      rows += d.rows;
+      add_buffers(&d, 1 + below(12), 1 + below(4000));
+    } else if (result == TOO_LARGE) {
+      require(d.rows == 0 && d.record_bytes > d.bytes_max, "too large");
+      add_buffers(&d, 1, d.record_bytes);
+    } else {
+      require(result == DONE || (result == BROKEN && d.error > 0), "a result");
+      return rows + d.rows;
+    }
+  }
+}
+
+/* ---- encode -------------------------------------------------------------------------------- */
+
+/* A column of random values, perhaps with an offset that is not valid. */
+static struct source random_source(i64 rows, i64 longest, int is_damaged) {
+  struct source s = {0};
+  i32 *offsets = take(4 * (rows + 1));
+  s.first_bit = below(9);
+  u8 *valid = take((s.first_bit + rows) / 8 + 1);
+  offsets[0] = (i32)below(3);
+  for (i64 i = 0; i < rows; i++) offsets[i + 1] = offsets[i] + (i32)below(longest + 1);
+  for (i64 i = 0; i <= (s.first_bit + rows) / 8; i++) valid[i] = (u8)next_random();
+  s.size = offsets[rows];
+  u8 *data = take(s.size);
+  for (i64 i = 0; i < s.size; i++) data[i] = (u8)i;
+  if (is_damaged && rows) offsets[below(rows + 1)] = (i32)next_random();
+  s.offsets = offsets;
+  s.data = data;
+  s.valid = below(2) ? valid : NULL;
+  s.rows = rows;
+  return s;
+}
+
+static struct sorted room_for(struct sorted s, i64 rows) {
+  s.lengths = take(4 * rows);
+  s.offsets = take(4 * (rows + 1));
+  s.data = take(s.size);
+  return s;
+}
+
+static void random_headers(struct grouping *g, int is_damaged) {
+  i32 *counts = take(4 * g->rows), *first = take(4 * g->rows);
+  i64 elements = 0;
+  for (i64 i = 0; i < g->rows; i++) {
+    first[i] = (i32)elements;
+    counts[i] = (i32)below(3);
+    elements += counts[i];
+  }
+  if (is_damaged && g->rows) (below(2) ? counts : first)[below(g->rows)] = (i32)next_random();
+  g->header_counts = counts;
+  g->first_name = g->first_text = first;
+  g->name = random_source(elements, 9, 0);
+  if (below(4)) g->name.valid = NULL; /* a null name is refused */
+  g->text = random_source(elements, 20, is_damaged && below(2));
+}
+
+static void write_all(struct grouping *g) {
+  struct encoder e = {0};
+  e.rows = g->rows;
+  e.key = g->sorted_key;
+  e.value = g->sorted_value;
+  e.timestamps = g->sorted_timestamps;
+  e.counts = g->sorted_counts;
+  e.first = g->sorted_first;
+  e.name = g->sorted_name;
+  e.text = g->sorted_text;
+  e.sizes = take(8 * e.rows);
+  require(eos_measure(&e) == 0, "measure");
+  while (e.start < g->rows) {
+    i64 room = below(400);
+    e.end = g->rows;
+    i64 fits = eos_fit(&e, room);
+    e.end = e.start + (fits ? fits : 1);
+    require(eos_write(&e) == NEEDS_ROOM, "room");
+    e.out_capacity = e.out_size;
+    e.out = take(e.out_size);
+    require(eos_write(&e) == 0 && (!fits || e.out_size <= room), "write");
+    e.out_capacity = 0;
+    e.start = e.end;
+  }
+}
+
+static i64 encode_random(void) {
+  struct grouping g = {0};
+  int is_damaged = below(3) == 0;
+  g.rows = below(40);
+  g.targets = 1 + below(5);
+  i64 *target = take(8 * g.rows), *times = take(8 * g.rows);
+  for (i64 i = 0; i < g.rows; i++) {
+    target[i] = below(g.targets);
+    times[i] = below(2) ? below(1 << 20) : (i64)next_random();
+  }
+  if (is_damaged && g.rows && below(4) == 0) target[below(g.rows)] = (i64)next_random();
+  g.target = below(4) ? target : NULL;
+  g.key = random_source(g.rows, 20, is_damaged && below(2));
+  g.value = random_source(g.rows, below(8) ? 70 : 9000, is_damaged && below(2));
+  g.timestamps = below(2) ? times : NULL;
+  if (below(2)) random_headers(&g, is_damaged);
+  g.places = take(8 * TOTALS * g.targets);
+  i64 result = eos_count(&g);
+  if (result) {
+    require(result == NULL_NAME || (result == INVALID && is_damaged), "sound columns are refused");
+    return 0;
+  }
+  g.order = take(8 * g.rows);
+  g.sorted_key = room_for(g.sorted_key, g.rows);
+  g.sorted_value = room_for(g.sorted_value, g.rows);
+  if (g.timestamps) g.sorted_timestamps = take(8 * g.rows);
+  if (g.header_counts) {
+    g.sorted_counts = take(4 * g.rows);
+    g.sorted_first = take(8 * (g.rows + 1));
+    g.sorted_name = room_for(g.sorted_name, g.headers);
+    g.sorted_text = room_for(g.sorted_text, g.headers);
+  }
+  require(eos_group(&g) == 0, "group");
+  write_all(&g);
+  return g.rows;
+}
+
+static i64 hash_random(void) {
+  i64 size = below(60), start = below(80) - 10, length = below(80) - 10;
+  u8 *data = take(size);
+  memset(data, 7, (size_t)size);
+  u32 hash;
+  i64 result = eos_murmur2(data, size, &start, &length, 1, &hash);
+  int is_inside = start >= 0 && length >= 0 && start + length <= size;
+  require(result == (is_inside ? 0 : INVALID), "hash");
+  return is_inside;
+}
+
+int main(int count, char **words) {
+  require(count == 4, "usage: driver CORPUS ROUNDS SEED");
+  FILE *corpus = fopen(words[1], "rb");
+  require(corpus != NULL, "no corpus");
+  i64 rounds = atoll(words[2]), records = 0, rows = 0;
+  state = strtoull(words[3], NULL, 10) * 2 + 1;
+  i64 head[2];
+  while (fread(head, sizeof head, 1, corpus) == 1) {
+    u8 *sound = malloc((size_t)head[1] + 1);
+    require(fread(sound, 1, (size_t)head[1], corpus) == (size_t)head[1], "a short corpus");
+    for (i64 round = 0; round < rounds; round++) {
+      records += decode_damaged(sound, head[1], head[0]);
+      rows += encode_random() + hash_random();
+      free_all();
+    }
+    free(sound);
+  }
+  printf("%lld records decoded, %lld rows encoded\n", (long long)records, (long long)rows);
+  return 0;
+}
