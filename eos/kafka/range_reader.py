@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from eos.kafka.api import TopicPartition
 from eos.kafka.leader_stream import Piece, RangeProgress
 from eos.kafka.range_fetcher import RangeFetcher
 from eos.kafka.read_errors import old_format, unreadable
-from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
+from eos.kafka.records.batch_headers import Old, Visibility, batches
 from eos.kafka.records.column_reader import ColumnReader
-from eos.kafka.records.decompression import BrokenPayloadError, unpack
+from eos.kafka.records.decompression import BrokenPayloadError, Scratch, unpack_into
 
 ROWS_MAX, BYTES_MAX = 50_000, 8 << 20  # of an Arrow batch
 # Arrow batches below both are joined: small partitions would have one each.
@@ -34,6 +33,7 @@ def read_columns(
 
 
 def _each(fetcher: RangeFetcher, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    scratch = Scratch()
     progress: RangeProgress | None = None
     reader: ColumnReader | None = None
     pieces = fetcher.pieces()
@@ -44,7 +44,7 @@ def _each(fetcher: RangeFetcher, rows_max: int, bytes_max: int) -> Iterator[pa.R
                 progress = piece.progress
                 topic, number = progress.partition
                 reader = ColumnReader(topic, number, rows_max=rows_max, bytes_max=bytes_max)
-            yield from _decoded(piece, reader)
+            yield from _decoded(piece, reader, scratch)
         yield from _rest(reader)
     finally:
         pieces.close()
@@ -56,7 +56,7 @@ def _rest(reader: ColumnReader | None) -> Iterator[pa.RecordBatch]:
         yield rest
 
 
-def _decoded(piece: Piece, reader: ColumnReader) -> Iterator[pa.RecordBatch]:
+def _decoded(piece: Piece, reader: ColumnReader, scratch: Scratch) -> Iterator[pa.RecordBatch]:
     """Yield what the piece completes. Each record batch is verified by its checksum."""
     partition, start, end = piece.progress.partition, piece.progress.position, piece.progress.end
     visibility = Visibility(piece.aborted)
@@ -73,22 +73,13 @@ def _decoded(piece: Piece, reader: ColumnReader) -> Iterator[pa.RecordBatch]:
             return
         if not batch.is_sound:
             raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
-        if visibility.of(batch) and batch.records and batch.last_offset >= start:
-            yield from _records(partition, batch, reader, start, end)
-
-
-def _records(
-    partition: TopicPartition,
-    batch: Batch,
-    reader: ColumnReader,
-    start: int,
-    end: int,
-) -> Iterator[pa.RecordBatch]:
-    try:
-        records = unpack(batch.codec, batch.payload)
-        yield from reader.add(batch, records, start, end)
-    except BrokenPayloadError as error:
-        raise unreadable(partition, batch.last_offset, str(error)) from error
+        if not (visibility.of(batch) and batch.records and batch.last_offset >= start):
+            continue
+        try:
+            records = unpack_into(batch.codec, batch.payload, scratch)
+            yield from reader.add(batch, records, start, end)
+        except BrokenPayloadError as error:
+            raise unreadable(partition, batch.last_offset, str(error)) from error
 
 
 def _joined(each: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
