@@ -51,9 +51,8 @@ def with_deployment(planned: Plan) -> Plan:
     require_name(planned)
     path = _file(planned)
     assert path is not None, "a state root that can be locked is a folder"
-    found = _read(planned, path)
     try:
-        return replace(planned, deployment=found or _create_id(planned, path))
+        return replace(planned, deployment=_locked_id(planned, path))
     except OSError as error:
         if has_no_locks(error):
             raise _needs_name(planned, "has no file locks") from error
@@ -91,9 +90,10 @@ def _needs_name(planned: Plan, reason: str) -> UsageError:
     )
 
 
-def _create_id(planned: Plan, path: Path) -> str:
-    """Create the id and return it. If another process created one first, return that one. Readers
-    never see an unfinished or unsynced file."""
+def _locked_id(planned: Plan, path: Path) -> str:
+    """Return the id, and create it if there is none. Readers never see an unfinished or unsynced
+    file. The lock is taken in both cases: a state root with an id may have been copied to a file
+    system without locks."""
     private_files.create_folder(path.parent)
     with exclusive(path.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
         found = _read(planned, path)

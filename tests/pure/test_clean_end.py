@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support.errors import raises
 from support.simulated_broker import Fault, Strike
+from support.simulated_broker.kit import Tries
 from support.simulated_broker.log import PartitionLog
 from support.simulated_broker.runs import LEDGER, TRIES, FewTries, World
 
@@ -76,3 +77,13 @@ def test_a_ledger_that_lost_its_records_is_no_clean_end(world):
     world.broker.logs[LEDGER] = PartitionLog()
     with raises("ledger_cut", PromiseBrokenError):
         world.run(0)
+
+
+def test_a_record_that_did_not_follow_the_ledgers_end_does_not_move_it(world):
+    """Otherwise the next record, which follows that one, would hide the loss."""
+    ledger = world.batches.ledger
+    assert world.broker.logs[LEDGER].offset_end == 4
+    for offset in (0, 2):
+        with raises("ledger_cut", PromiseBrokenError) as caught:
+            ledger.require_follows(offset, Tries(TRIES))
+        assert f"ends at offset {offset}, but it ended at 4 before" in caught.value.message

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import re
 import stat
 import subprocess
@@ -105,6 +108,22 @@ def test_a_root_that_can_not_be_locked_needs_a_name(tmp_path, monkeypatch):
         with_deployment(plan(deployment="", root=tmp_path))
     assert "is on a shared file system (nfs4)" in caught.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_root_without_locks_needs_a_name_even_if_it_has_an_id(tmp_path, monkeypatch, is_copied):
+    """Copied from a disk with locks. Two instances there would fence each other."""
+    planned = plan(deployment="", root=tmp_path)
+    if is_copied:
+        identified(planned)
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with raises("deployment_required", UsageError) as caught:
+        identified(planned)
+    assert f"the state root {tmp_path} has no file locks" in caught.value.message
 
 
 @pytest.mark.parametrize(
