@@ -12,7 +12,7 @@ _DROPPED = ("duplicate", "fenced")
 _ACCEPTED = ("gap", "late", "unknown_producer", "unstamped")
 
 
-class Of(NamedTuple):
+class ProducerResult(NamedTuple):
     """One producer in one source partition, and one result of dedup for some of its records."""
 
     topic: str
@@ -45,8 +45,8 @@ class Producers:
 
     verdicts: Counter[str] = field(default_factory=Counter)
     dead_letters: Counter[str] = field(default_factory=Counter)  # by verdict
-    each: Counter[Of] = field(default_factory=Counter)
-    spans: dict[Of, tuple[int, int]] = field(default_factory=dict)
+    each: Counter[ProducerResult] = field(default_factory=Counter)
+    spans: dict[ProducerResult, tuple[int, int]] = field(default_factory=dict)
     expired: int = 0
     more: int = 0
     states: int = -1
@@ -61,7 +61,7 @@ class Producers:
         self.states = int(dedup.get("states", self.states))
         self.gaps.extend(Gap(*each) for each in dedup.get("gaps", ()))
         for topic, partition, producer, verdict, count, first, last in dedup.get("producers", ()):
-            of = Of(topic, partition, producer, verdict)
+            of = ProducerResult(topic, partition, producer, verdict)
             if of not in self.each and len(self.each) >= _KEPT_MAX:
                 self.more += 1
                 continue

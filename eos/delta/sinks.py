@@ -109,7 +109,7 @@ class DeltaSinks:
         return view
 
     def predict_table(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
-        """Return a text on what the next start would do with one table. Raise if it would stop.
+        """Return a text on what the next run would do with one table. Raise if it would stop.
 
         Writes nothing. Since nothing is fenced, a running copy may change the table meanwhile.
         `known` is the ledger's state, or None if there is no ledger.
@@ -123,7 +123,7 @@ class DeltaSinks:
             return f"{name} is used as it is" if view else f"{name}: the first start creates it"
         _, status = self._compare(table, before, known.newest)
         if status is TableStatus.OWED:
-            return f"{name} lacks the last micro-batch, which the next start writes first"
+            return f"{name} lacks the last micro-batch, which the next run writes first"
         return f"{name} has all committed micro-batches"
 
     # --- at startup, after the fence

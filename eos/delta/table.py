@@ -185,7 +185,7 @@ def _error_of(table: Table, problem: str, error: Exception) -> EosError:
         return PromiseBrokenError(
             "table_refuses",
             f"{name}: {_cause(failure, error)}",
-            hint="the topics have this micro-batch, and the next start writes it to the table: "
+            hint="the topics have this micro-batch, and the next run writes it to the table: "
             "change the table or the steps, then start again",
             table=table.name,
         )

@@ -141,7 +141,7 @@ class Node:
             )
 
     def make_archive(self) -> None:
-        """Make a class-data archive after a clean end, to speed up the next start.
+        """Make a class-data archive after a clean end, to speed up the next startup.
 
         Return at once; a background process does the work. It uses no path in this folder, which
         may be removed meanwhile.

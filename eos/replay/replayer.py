@@ -183,7 +183,7 @@ class _Replay:
                 return done
             step = PlannedBatch(query_id, number, starts, part.ends)
             targets = self._places(part.letters)
-            self.batches.run(step, _PuttingBack(self, part.letters, targets))
+            self.batches.run(step, ReplayWork(self, part.letters, targets))
             done.records += len(part.letters)
             done.passed_over += part.passed_over
             number += 1
@@ -345,7 +345,7 @@ class _Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class _PuttingBack(AttemptWork):
+class ReplayWork(AttemptWork):
     """One attempt to replay the dead letters of a transaction."""
 
     replay: _Replay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eos.audit.dedup_summary import Of, Producers
+from eos.audit.dedup_summary import ProducerResult, Producers
 from eos.report import tables
 from eos.report.markup import Content, tag
 from eos.report.units import counted, number
@@ -94,7 +94,7 @@ def _became(sums: Producers, name: str) -> str:
     return f"{counted(dead, 'dead letter')}, the others accepted"
 
 
-def _row(sums: Producers, of: Of, count: int) -> Content:
+def _row(sums: Producers, of: ProducerResult, count: int) -> Content:
     first, last = sums.spans[of]
     return tables.row(
         tables.cut(of.producer, _ID_MAX),

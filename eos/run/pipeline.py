@@ -212,7 +212,7 @@ class _Run:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, tables)
         # The start record goes before Spark's first write to the checkpoint: after a crash, the
-        # next start then finds no clean end, and uses another folder in a remote state root.
+        # next run then finds no clean end, and uses another folder in a remote state root.
         beginning = replace(
             batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
         )

@@ -14,7 +14,7 @@ def lag_of(progress: Mapping[str, Any] | None) -> int | None:
     """Return how many source offsets remain after the last micro-batch.
 
     Offsets of transaction markers count, too. None if the micro-batch did not ask Kafka for the
-    newest offsets: one that is run again after a start has its range already.
+    newest offsets: one that is run again after a restart has its range already.
     """
     known = [
         each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))

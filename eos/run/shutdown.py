@@ -7,7 +7,7 @@ Spark's own stop interrupts the thread of the micro-batch and cancels its job, w
 attempt. So Spark is stopped once no attempt is open, or once the time limit has passed.
 
 A second signal ends the process at once. So does a stop that takes too long, for instance because a
-step hangs in the driver. Both are crashes: the next start aborts the open transaction.
+step hangs in the driver. Both are crashes: the next run aborts the open transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # How long an open attempt may take to commit after a signal. Kubernetes kills a process 30 s after
 # its SIGTERM, systemd after 90 s, Docker after 10 s. The default is two thirds of Kubernetes' time.
 # The rest is for aborting, writing the clean end, and ending the JVM. A process that is killed
-# earlier loses nothing: the next start aborts the open transaction.
+# earlier loses nothing: the next run aborts the open transaction.
 FINISH = "EOS_FINISH_S"
 FINISH_S = 20.0
 _FINISH_S_MAX = 86_400.0
@@ -139,5 +139,5 @@ def _end(reason: str, code: int) -> None:
     It raises no exception, since the main thread may hang and never handle it. It does not use
     `print`, since the signal may have interrupted a `print`.
     """
-    last_words(f"eos: {reason}: ended at once; the next start aborts the open transaction\n")
+    last_words(f"eos: {reason}: ended at once; the next run aborts the open transaction\n")
     os._exit(code)

@@ -159,7 +159,7 @@ class DedupAttempt:
         A step that does not read its rows to the end writes rows without a verdict. Such rows may
         since have been lost from the source, so validating the rest now proves nothing about them.
         """
-        self.crash.reached("judging:before")
+        self.crash.reached("validation:before")
         validated = self.states.validated()
         self._pass_unread(frame, read)
         passed = self._passed()
@@ -176,7 +176,7 @@ class DedupAttempt:
         if isinstance(self.verdicts, OptimisticPass):
             self.verdicts.clear()
         self.is_validated = True
-        self.crash.reached("judging:after")
+        self.crash.reached("validation:after")
         wrong = {name: n for name, n in self.states.counts().items() if self._needs_retry(name)}
         self.wrongly_written = wrong
         if wrong:

@@ -150,7 +150,7 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
 
 
 def _require_no_history(planned: Plan, before: Ends) -> None:
-    """Raise if the group has offsets. Then the ledger was probably deleted, and a start from
+    """Raise if the group has offsets. Then the ledger was probably deleted, and a startup at
     `start:` would repeat records."""
     if not before:
         return

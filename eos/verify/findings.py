@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from eos.finding import Finding, FindingKind
@@ -37,6 +38,10 @@ class Findings:
         listed = self.listed[finding.kind]
         insort(listed, finding, key=lambda each: each.order)
         del listed[KEPT_MAX:]
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.add(finding)
 
     def add_unreachable(
         self, case: str, at: TopicPartition, first: int, last: int, records: int = 0

@@ -183,8 +183,7 @@ class Target:
         if self.has_begun:
             self.foreign_before = len(self._before)
             return
-        for finding in self._before:
-            self._findings.add(finding)
+        self._findings.add_all(self._before)
 
     def _see_own(self, header: BatchHeader, part: AttemptPart, digest: int) -> None:
         batch = header.batch

@@ -17,7 +17,7 @@ verification checks the attempts that commit meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 
 from eos.deadline import Backoff, Deadline
@@ -96,7 +96,7 @@ class Verification:
         start = position = max(self._first, self._verify_trimmed(self._first, log_start))
         while position < end:
             page = self._ledger.page(position, end)
-            self._add_all(page.findings)
+            self._findings.add_all(page.findings)
             self._compare(page.records, min(has, page.end - 1), page)
             self._verify_attempts(page.committed)
             if page.records:
@@ -127,10 +127,6 @@ class Verification:
             self._findings.add(Finding("ledger_lost", message, at, 0))
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
-
-    def _add_all(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            self._findings.add(finding)
 
     # --- where it begins ----------------------------------------------------------------------
 
@@ -202,12 +198,12 @@ class Verification:
         has_begun = self._point is not None
         return Target(tp, self._chain.owners, self._findings, position, has_begun=has_begun)
 
-    # --- window by window ---------------------------------------------------------------------
+    # --- attempts, page by page ---------------------------------------------------------------
 
     def _verify_attempts(self, committed: Sequence[CommittedAttempt]) -> None:
         expected: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
         for each in committed:
-            self._add_all(self._chain.see(each))
+            self._findings.add_all(self._chain.see(each))
             self._letters.see(each)
             self._dropped.see(each)
             for receipt in each.receipts:
@@ -257,7 +253,7 @@ class Verification:
             forged = frozenset(finding.offset for finding in page.findings)
             found = list(self._rows.compare(known, page.start, until + 1, forged))
             self._is_table_same = self._is_table_same and not found
-            self._add_all(found)
+            self._findings.add_all(found)
 
     def _catch_up(self, start: int, end: int) -> None:
         """Wait for the rows that the table lacked when the verification began, and compare them."""
@@ -281,7 +277,7 @@ class Verification:
     # --- at the end ---------------------------------------------------------------------------
 
     def _finish(self, low: LedgerLevel, end: int) -> VerificationResult:
-        names, chain = self._subject.names, self._chain
+        chain = self._chain
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
@@ -291,7 +287,7 @@ class Verification:
         )
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
-            self._add_all(page.findings)
+            self._findings.add_all(page.findings)
         identities = {each.witness.identity for page in newer for each in page.committed}
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
@@ -302,34 +298,30 @@ class Verification:
         high = _level(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
         for name, findings in found.compare(low, high):
-            self._add_all(findings)
+            self._findings.add_all(findings)
             if not findings:
                 same.append(name)
         self._findings.close()
+        last = low.witness.ledger_offset
+        targets, point = list(self._targets.values()), self._new_point(last, positions)
+        return VerificationResult(
+            self._findings, chain, self._first, last, targets, sources, same, point, self._dropped
+        )
+
+    def _new_point(self, last: int, positions: Mapping[TopicPartition, int]) -> Point:
+        """Return the point at which the next verification can resume."""
+        chain = self._chain
         assert chain.current is not None, "a level comes from a record"
-        point = Point(
-            names.pipeline,
+        return Point(
+            self._subject.names.pipeline,
             self._ledger_id,
-            low.witness.ledger_offset,
+            last,
             datetime.now(timezone.utc).isoformat(timespec="seconds"),
             dict(chain.position),
             positions,
             chain.current,
             chain.owners.producer_ids,
             covered=self._dropped.covered,
-        )
-        last = low.witness.ledger_offset
-        targets = list(self._targets.values())
-        return VerificationResult(
-            self._findings,
-            chain,
-            self._first,
-            last,
-            targets,
-            sources,
-            same,
-            point,
-            self._dropped,
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:

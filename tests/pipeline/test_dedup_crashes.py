@@ -113,14 +113,14 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
     kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, many)
     assert project.run_warm().returncode == 0
-    steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
+    steps = ("validation:before", "validation:after", "producers:before", "end_txn_sent:after")
     for turn, step in enumerate(steps, 1):
         send(project, 0, turn * many - RESENT, (turn + 1) * many)
         died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
         assert died.returncode == KILLED, died.stderr
         found = f": {PARTITIONS * RESENT} duplicate records were written before dedup"
         was_done_again = found in died.stderr
-        assert was_done_again != step.startswith("judging")
+        assert was_done_again != step.startswith("validation")
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     rows = kafka_io.read(project.broker.bootstrap, project.target)

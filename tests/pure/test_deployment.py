@@ -115,14 +115,14 @@ def test_a_root_without_locks_needs_a_name_even_if_it_has_an_id(tmp_path, monkey
     """Copied from a disk with locks. Two instances there would fence each other."""
     planned = plan(deployment="", root=tmp_path)
     if is_copied:
-        identified(planned)
+        with_deployment(planned)
 
     def refused(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refused)
     with raises("deployment_required", UsageError) as caught:
-        identified(planned)
+        with_deployment(planned)
     assert f"the state root {tmp_path} has no file locks" in caught.value.message
 
 

@@ -165,7 +165,7 @@ def _interrupted_commit(coordinator):
     coordinator._port.end_txn = real
 
 
-def _judging(coordinator):
+def _awaiting_ledger(coordinator):
     _in_doubt(coordinator)
     coordinator.settle(Tries(3))
 
@@ -208,7 +208,7 @@ WAYS = {
     Failed: _failed,
     Committing: _interrupted_commit,
     InDoubt: _in_doubt,
-    AwaitingLedger: _judging,
+    AwaitingLedger: _awaiting_ledger,
     Aborting: _aborting,
     Renewing: _renewing,
     EpochUsed: _spent,

@@ -105,9 +105,7 @@ def test_a_second_signal_ends_it_at_once(what: str, told: str, number: int) -> N
         out, err = process.communicate()
     assert process.returncode == 128 + number
     assert out == ""  # the query was stopped once; that of a micro-batch under way not at all
-    assert err.startswith(
-        "eos: second signal to stop: ended at once; the next start aborts the open"
-    )
+    assert err.startswith("eos: second signal to stop: ended at once; the next run aborts the open")
 
 
 def test_a_reader_that_reads_no_more_holds_up_no_end() -> None:

@@ -50,6 +50,25 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
                 yield f"{path.name}-{number}", block[2]
 
 
+def require_shown(block: str, printed: Iterable[str]) -> None:
+    """Fail unless the block's lines are among the printed ones, one after another.
+
+    `...` in the block stands for any text, and a line of it for any lines.
+    """
+    wanted = [each for each in block.splitlines() if not each.startswith("$ ") and each]
+    left = [each.rstrip() for each in printed if each]
+    position = 0 if wanted[0] == "..." else None
+    for shown in wanted:
+        if shown == "...":
+            position = None
+            continue
+        pattern = re.compile(".*".join(map(re.escape, shown.rstrip().split("..."))))
+        among = range(len(left)) if position is None else range(position, position + 1)
+        found = next((at for at in among if at < len(left) and pattern.fullmatch(left[at])), None)
+        assert found is not None, "\n".join([f"not printed: {shown}", "printed:", *left])
+        left, position = left[found + 1 :], 0
+
+
 def project_requirements(extra: str = "") -> list[str]:
     """The requirements of `spark-eos` or `spark-eos[extra]`."""
     project = toml.loads((ROOT / "pyproject.toml").read_text())["project"]
