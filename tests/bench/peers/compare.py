@@ -38,7 +38,7 @@ class Comparison:
             stack.callback(self._delete_sources)
             programs = dict(self._start(stack))
             for number in range(rounds + 1):
-                for name in _rotated(list(programs), number):
+                for name in rotated(list(programs), number):
                     share = PEERS[name].share * (1 if number else WARM_SHARE)
                     try:
                         run = self._turn(programs[name], self.workload.part(share))
@@ -98,6 +98,7 @@ class Comparison:
         delete_topics(self.broker.bootstrap, *self._sources.values())
 
 
-def _rotated(names: Sequence[str], by: int) -> list[str]:
+def rotated(names: Sequence[str], by: int) -> list[str]:
+    """Return the names, beginning with another one each time."""
     at = by % len(names) if names else 0
     return [*names[at:], *names[:at]]

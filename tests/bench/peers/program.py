@@ -21,6 +21,8 @@ from typing import TextIO
 
 from support.processes import cpu_seconds_of, cpu_seconds_of_session, of_session
 
+from eos.local.processes import end_with_parent
+
 START_S_MAX, TURN_S_MAX, END_S_MAX = 180, 1800, 60  # bounds, not measurements
 _POLL_S = 0.1
 
@@ -61,6 +63,7 @@ class Program:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # its CPU time is that of its session
+                    preexec_fn=end_with_parent,
                 )
             try:
                 self._connection = self._accept(server)

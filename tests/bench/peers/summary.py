@@ -14,6 +14,10 @@ from bench.peers.workloads import Workload
 Run = Mapping[str, Any]
 
 
+def digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Range:
     """A median, and the least and the most."""
@@ -27,7 +31,7 @@ class Range:
         return cls(statistics.median(values), min(values), max(values))
 
     def __str__(self) -> str:
-        shown = [f"{each:.3g}" for each in (self.median, self.least, self.most)]
+        shown = [digits(each) for each in (self.median, self.least, self.most)]
         return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
@@ -61,16 +65,19 @@ def _summary(runs: Sequence[Run], name: str) -> Summary | None:
     mine = [run for run in runs if run["peer"] == name and "failed" not in run]
     if not mine:
         return None
-    wrong = [run["wrong"] for run in mine if run["wrong"]]
-    failed = failures(runs).get(name, "")
-    problem = f"wrong output: {wrong[0]}" if wrong else failed.partition("\n")[0]
     return Summary(
         mine[0]["records"],
         *(Range.of([_a_million(run, figure) for run in mine]) for figure in _FIGURES),
         _ratio(runs, mine, "seconds"),
         _ratio(runs, mine, "cpu_seconds"),
-        problem,
+        _problem(runs, mine, name),
     )
+
+
+def _problem(runs: Sequence[Run], mine: Sequence[Run], name: str) -> str:
+    wrong = [run["wrong"] for run in mine if run["wrong"]]
+    failed = failures(runs).get(name, "")
+    return f"wrong output: {wrong[0]}" if wrong else failed.partition("\n")[0]
 
 
 _FIGURES = ("seconds", "cpu_seconds", "broker_cpu_seconds")
@@ -107,6 +114,49 @@ def tell(
         if name != "eos" and found.times_eos and found.cpu_times_eos:
             figures.add("  time / eos", str(found.times_eos))
             figures.add("  CPU / eos", str(found.cpu_times_eos))
+    _tell_missing(figures, what, runs, left_out)
+
+
+def tell_latency(
+    figures: Figures, rate: int, runs: Sequence[Run], left_out: Mapping[str, str]
+) -> None:
+    """Add the latencies of one rate to the report."""
+    what = f"latency at {rate:,} records/s"
+    for name, found in latencies(runs).items():
+        if found.problem:
+            figures.add(f"{what}, {PEERS[name].title}", f"DOES NOT COUNT: {found.problem}")
+        figures.add(f"{what}, {PEERS[name].title}: median", f"{found.median_ms} ms")
+        figures.add("  99th percentile", f"{found.p99_ms} ms")
+        figures.add("  CPU seconds of a turn, without the broker", str(found.cpu_seconds))
+    _tell_missing(figures, what, runs, left_out)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One peer's rounds at one rate: the medians of all rounds, and their 99th percentiles."""
+
+    median_ms: Range
+    p99_ms: Range
+    cpu_seconds: Range
+    problem: str
+
+
+def latencies(runs: Sequence[Run]) -> dict[str, Latency]:
+    found = {}
+    for name in PEERS:
+        mine = [run for run in runs if run["peer"] == name and run.get("median_ms") is not None]
+        if mine:
+            ranges = (
+                Range.of([run[figure] for run in mine])
+                for figure in ("median_ms", "p99_ms", "cpu_seconds")
+            )
+            found[name] = Latency(*ranges, _problem(runs, mine, name))
+    return found
+
+
+def _tell_missing(
+    figures: Figures, what: str, runs: Sequence[Run], left_out: Mapping[str, str]
+) -> None:
     for name, why in {**left_out, **failures(runs)}.items():
         kind = "left out" if name in left_out else "failed"
         lines = [line for line in why.splitlines() if line.strip()]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.peers.programs.turns import Turn, serve
 
+from eos.local.processes import die_with_parent
 from eos.run import pipeline
 from eos.spark.session import open_session
 
@@ -82,6 +83,7 @@ class Peer:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     spark = open_session("peer")
     serve(int(sys.argv[1]), Peer(sys.argv[2], Path(sys.argv[3])).run)
     spark.stop()

@@ -11,6 +11,8 @@ from bench.peers.programs.turns import Turn, serve
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from eos.local.processes import die_with_parent
+
 CODEC = {"compression.type": "lz4"}  # the same for all peers
 # What a user sets who wants it to be fast.
 TUNED_SINK = {"linger.ms": "20", "batch.size": "262144"}
@@ -87,6 +89,7 @@ def unchanged(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     peer = Peer(sys.argv[2], Path(sys.argv[3]), is_tuned=sys.argv[4] == "tuned")
     serve(int(sys.argv[1]), peer.run)
     peer.spark.stop()
