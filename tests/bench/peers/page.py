@@ -141,8 +141,10 @@ def _latency(found: Latency | None) -> str:
     return found.problem or shown
 
 
-def _bar(found: Range) -> Bar:
-    return Bar(found.median, found.least, found.most, digits(found.median))
+def _bar(seconds: Range) -> Bar:
+    """Return the rate: longer is better, and a slow system does not dwarf the others."""
+    rate = 1 / seconds.median
+    return Bar(rate, 1 / seconds.most, 1 / seconds.least, f"{rate:.2f}")
 
 
 def _left_out(kept: Kept) -> list[str]:

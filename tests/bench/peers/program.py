@@ -63,7 +63,7 @@ class Program:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # its CPU time is that of its session
-                    preexec_fn=end_with_parent,
+                    preexec_fn=end_with_parent,  # noqa: PLW1509 - one thread starts programs
                 )
             try:
                 self._connection = self._accept(server)
