@@ -28,9 +28,14 @@ from eos.local.embedded_kafka import EmbeddedKafka
 RECORD = Path(__file__).with_name("gate.json")
 RISE_MAX = 0.30
 RUNS_MAX = 2
-ROUNDS = 5  # and a shorter one before them
+ROUNDS = 5  # and one before them, which warms up
 WORKLOAD = Workload(
-    "gate", "pass-through", records=500_000, batch=250_000, peers=("eos", "spark_tuned")
+    "gate",
+    "pass-through",
+    records=500_000,
+    batch=250_000,
+    peers=("eos", "spark_tuned"),
+    warm_share=1.0,
 )
 
 

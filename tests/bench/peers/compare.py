@@ -18,7 +18,6 @@ from support.kafka_io import wait_closed
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing.outside import create_topics, delete_topics
 
-WARM_SHARE = 0.2  # of the records, in round 0
 Run = dict[str, Any]
 
 
@@ -39,7 +38,7 @@ class Comparison:
             programs = dict(self._start(stack))
             for number in range(rounds + 1):
                 for name in rotated(list(programs), number):
-                    share = PEERS[name].share * (1 if number else WARM_SHARE)
+                    share = PEERS[name].share * (1 if number else self.workload.warm_share)
                     try:
                         run = self._turn(programs[name], self.workload.part(share))
                     except FailedError as error:

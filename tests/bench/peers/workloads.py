@@ -46,6 +46,7 @@ class Workload:
     value_bytes: int = 180
     partitions: int = 4  # of each target
     peers: tuple[str, ...] = EVERYONE
+    warm_share: float = 0.2  # of the records, in round 0
 
     def rows(self) -> Rows:
         """The distinct records, which a source repeats."""
