@@ -5,28 +5,35 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from eos.local.jar_download import resolve
-from eos.local.jars import LOCK_FILE, Jar, write_lock
+from eos.local.jars import LOCK_FILE, ORIGIN, Jar, write_lock
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def coordinates(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
     """Return the sets of jars and their coordinates from `[tool.eos.jars]`."""
+    jars: dict[str, list[str]] = settings(pyproject)["jars"]
+    return jars
+
+
+def settings(pyproject: Path = PYPROJECT) -> dict[str, Any]:
+    """Return `[tool.eos]`."""
     if sys.version_info >= (3, 11):
         import tomllib as toml
     else:
         import tomli as toml  # pytest depends on it there
     document: dict[str, Any] = toml.loads(pyproject.read_text(encoding="utf-8"))
-    jars: dict[str, list[str]] = document["tool"]["eos"]["jars"]
-    return jars
+    found: dict[str, Any] = document["tool"]["eos"]
+    return found
 
 
-def main() -> int:
-    required = coordinates()
+def relock(required: Mapping[str, Sequence[str]], lock: Path, origin: str = ORIGIN) -> int:
+    """Download the jars of all sets and write the lock. Return the exit code."""
     every = sorted({name for names in required.values() for name in names})
     with tempfile.TemporaryDirectory() as work:
         files = resolve(every, Path(work))
@@ -40,10 +47,10 @@ def main() -> int:
                 content = files[name].read_bytes()
                 sha256 = hashlib.sha256(content).hexdigest()
                 jars.append(Jar(purpose, name, len(content), sha256))
-    write_lock(jars)
-    print(f"{LOCK_FILE}: {len(jars)} jars", file=sys.stderr)
+    write_lock(jars, lock, origin)
+    print(f"{lock}: {len(jars)} jars", file=sys.stderr)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(relock(coordinates(), LOCK_FILE))

@@ -18,6 +18,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -250,11 +251,20 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Record]:
     """Return all records up to each partition's present end, in partition and offset order."""
+    records = map(_record, messages(bootstrap, topic, isolation))
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> Iterator[Message]:
+    """Yield librdkafka's messages up to each partition's present end, without keeping them.
+
+    Those of a partition are in offset order.
+    """
     with _consumer(bootstrap, isolation) as consumer:
         found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
         known = found.topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known])
-        records, open_partitions = list[Record](), set(known)
+        open_partitions = set(known)
         give_up_at = time.monotonic() + READ_S_MAX
         while open_partitions:
             if time.monotonic() > give_up_at:
@@ -264,12 +274,11 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
             for message in consumer.consume(10_000, timeout=0.02):  # else waits for all 10,000
                 error = message.error()
                 if error is None:
-                    records.append(_record(message))
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     open_partitions.discard(message.partition())
                 else:
                     raise KafkaException(error)
-    return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
 def _record(message: Any) -> Record:

@@ -102,10 +102,11 @@ def ratios(
     return [run[figure] / share / of_eos[run["round"]] for run in through]
 
 
-def command(conf: Mapping[str, str] = NOTHING) -> list[str]:
+def command(conf: Mapping[str, str] = NOTHING, *, with_delta: bool = False) -> list[str]:
     """What a pipeline is submitted with, but for the job."""
     given, here = {**CONF, **conf}, CHECKOUT
-    return spark.command(spark.find_spark(), [], MASTER, given, [], here, here)[:-1]
+    submit = spark.find_spark()
+    return spark.command(submit, [], MASTER, given, [], here, here, with_delta=with_delta)[:-1]
 
 
 def archive_of(words: Sequence[str]) -> Archive | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ QUIET_S_MAX = 60  # a bound, not a measure
 LINGER_MS, BATCH_BYTES, COMPRESSION = 20, 262_144, "lz4"
 
 
-def confluent(bootstrap: str, source: str, target: str, records: int, batch: int) -> int:
+def confluent(
+    bootstrap: str,
+    source: str,
+    target: str,
+    records: int,
+    batch: int,
+    step: Callable[[Any], Iterable[tuple[str, bytes]]] | None = None,
+) -> int:
+    """Copy the records. `step` returns the topics and values that a record becomes."""
     from confluent_kafka import Consumer, Producer
 
     consumer = Consumer(
@@ -52,7 +61,8 @@ def confluent(bootstrap: str, source: str, target: str, records: int, batch: int
             assert messages, f"nothing came for {QUIET_S_MAX} s, after {done} records"
             for message in messages:
                 assert message.error() is None, message.error()
-                produced(producer, target, message)
+                for topic, value in step(message) if step else ((target, message.value()),):
+                    produced(producer, topic, message, value)
             producer.poll(0)
             wanted -= len(messages)
             done += len(messages)
@@ -63,11 +73,11 @@ def confluent(bootstrap: str, source: str, target: str, records: int, batch: int
     return done
 
 
-def produced(producer: Any, target: str, message: Any) -> None:
+def produced(producer: Any, target: str, message: Any, value: bytes) -> None:
     """A full queue refuses: then it is waited for, as the client's own examples do."""
     while True:
         try:
-            producer.produce(target, message.value(), message.key(), headers=message.headers())
+            producer.produce(target, value, message.key(), headers=message.headers())
         except BufferError:
             producer.poll(1)
         else:

@@ -18,7 +18,9 @@ _WIDTH, _HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _FOOT = 72, 24, 62, 54
 _BESIDE = 7  # lines that meet at an x stand beside one another, so that each spread is seen
 _COLOURS = files("eos.report").joinpath("page.css").read_text(encoding="utf-8").split("* {")[0]
-_STYLE = """
+STYLE = (
+    _COLOURS
+    + """
 text { font: 13px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: var(--soft); }
 .title { font-size: 15px; font-weight: 600; fill: var(--ink); }
 .ground { fill: var(--card); }
@@ -32,6 +34,7 @@ text { font: 13px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: va
 .point { fill: var(--shade); }
 .failed { fill: var(--shade); font-weight: 600; }
 """
+)
 _SHADES = ("one", "two", "three")
 
 
@@ -72,7 +75,7 @@ class Chart:
         return tag(
             "svg",
             tag("title", f"{self.title}: {self.y} over {self.x}"),
-            tag("style", raw(_COLOURS + _STYLE)),
+            tag("style", raw(STYLE)),
             tag("rect", class_="ground", width=_WIDTH, height=_HEIGHT, rx=8),
             tag("text", self.title, class_="title", x=_LEFT, y=26),
             list(self._legend()),

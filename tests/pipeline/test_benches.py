@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from bench.arms import run_arms
+from bench.peers.compare import Comparison
+from bench.peers.workloads import Workload
 from support import kafka_io
 
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -57,3 +59,16 @@ def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_pat
         assert run["records"] == RECORDS, run
         assert "failed" not in run
     assert TOLD.get(script, set()) <= set(runs[0])
+
+
+# Those that nothing has to be fetched for, at two kinds of work that share little code.
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", ["json", "delta"])
+def test_peers_run(kind: str, broker: EmbeddedKafka, tmp_path: Path) -> None:
+    peers = ("eos", "spark_tuned", "confluent") if kind == "json" else ("eos", "spark")
+    workload = Workload(f"small_{kind}", "", kind, RECORDS, PRODUCERS, peers=peers)
+    runs = Comparison(workload, broker, tmp_path).runs(1)
+    assert sorted(run["peer"] for run in runs) == sorted(peers)
+    for run in runs:
+        assert not run.get("failed"), run["failed"]
+        assert not run["wrong"]

@@ -1,0 +1,98 @@
+"""Which peers are there, and how is each one started?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.arms import CHECKOUT, MASTER, command
+from bench.peers.fetch import PROGRAMS, java_words, python_of
+from bench.peers.program import Program
+
+from eos.launch import spark
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.local.java import find_java
+
+TESTS = CHECKOUT / "tests"
+_WARNINGS = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_HEAP = ("-Xms1g", "-Xmx2g")
+# As Flink's own scripts set for Java 17.
+_PACKAGES = (
+    *("java.lang", "java.lang.reflect", "java.net", "java.io", "java.nio", "sun.nio.ch"),
+    *("java.text", "java.time", "java.util", "java.util.concurrent"),
+    *("java.util.concurrent.atomic", "java.util.concurrent.locks"),
+)
+_OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _PACKAGES]
+
+
+@dataclass(frozen=True)
+class Command:
+    words: list[str]  # PORT stands for the port to connect to
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A system to compare with. `share` is its part of the records if it is much slower."""
+
+    title: str
+    command: Callable[[str, Path, bool], Command]  # of Kafka's address, a folder, with Delta
+    kinds: frozenset[str]
+    share: float = 1.0
+
+    def start(self, name: str, broker: EmbeddedKafka, folder: Path, *, has_delta: bool) -> Program:
+        """Fetch what is missing, and start the program."""
+        folder.mkdir(parents=True)
+        found = self.command(broker.bootstrap, folder, has_delta)
+        pids = [node.pids()["broker_pid"] for node in broker.nodes]
+        return Program(name, found.words, found.environment, folder, pids)
+
+
+def _kafka_streams(bootstrap: str, folder: Path, _: bool) -> Command:
+    words = java_words("KafkaStreamsPeer", "kafka-streams", *_HEAP, _WARNINGS)
+    return Command([*words, "PORT", bootstrap, str(folder)], os.environ)
+
+
+def _flink(bootstrap: str, _folder: Path, _: bool) -> Command:
+    words = java_words("FlinkPeer", "flink", *_HEAP, _WARNINGS, *_OPENED)
+    return Command([*words, "PORT", bootstrap], os.environ)
+
+
+def _quix(bootstrap: str, folder: Path, _: bool) -> Command:
+    words = [str(python_of("quix")), str(PROGRAMS / "quix_peer.py")]
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return Command([*words, "PORT", bootstrap, str(folder)], without)
+
+
+def _confluent(bootstrap: str, _folder: Path, _: bool) -> Command:
+    return Command(
+        [sys.executable, str(PROGRAMS / "confluent_peer.py"), "PORT", bootstrap],
+        {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{TESTS}"},
+    )
+
+
+def _on_spark(script: str, *more: str) -> Callable[[str, Path, bool], Command]:
+    def submitted(bootstrap: str, folder: Path, has_delta: bool) -> Command:
+        words = [*command(with_delta=has_delta), str(PROGRAMS / script)]
+        around = spark.environment(spark.find_spark(), find_java().home, MASTER, folder, CHECKOUT)
+        path = f"{around['PYTHONPATH']}{os.pathsep}{TESTS}"
+        environment = {**around, "PYTHONPATH": path}
+        return Command([*words, "PORT", bootstrap, str(folder), *more], environment)
+
+    return submitted
+
+
+_ALL = frozenset({"copy", "fan_out", "json"})
+_SPARK = _ALL | {"pandas", "delta", "dedup"}
+PEERS = {
+    "eos": Peer("eos", _on_spark("eos_peer.py"), _SPARK),
+    "flink": Peer("Flink SQL", _flink, _ALL),
+    "kafka_streams": Peer("Kafka Streams", _kafka_streams, _ALL),
+    "spark_tuned": Peer("Spark's sink, tuned", _on_spark("spark_peer.py", "tuned"), _SPARK),
+    "spark": Peer("Spark's sink, default", _on_spark("spark_peer.py", "default"), _SPARK),
+    "confluent": Peer("confluent-kafka loop", _confluent, _ALL, share=0.2),
+    "quix": Peer("Quix Streams", _quix, _ALL, share=0.02),
+}
