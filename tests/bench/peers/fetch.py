@@ -12,9 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from eos.local.cache import cache_root
+
 from eos.errors import EosError
 from eos.local import jars
-from eos.local.cache import cache_root
 from eos.local.java import find_java
 from eos.local.relock import settings
 
