@@ -134,8 +134,8 @@ def command(
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
         settings |= {**LOCAL, **_of_sockets(settings, sockets), **settings}
-    if is_remote and library.DISABLED in os.environ:
-        settings.setdefault(f"spark.executorEnv.{library.DISABLED}", os.environ[library.DISABLED])
+    else:
+        settings = {**_environment_of_executors(), **settings}
     if is_remote and not _brings_its_own(settings):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         settings[_PYTHON_PATH] = os.pathsep.join(
@@ -152,6 +152,12 @@ def command(
         if any(values):
             arguments += [option, ",".join(filter(None, values))]
     return [*arguments, *rest, str(_JOB), *job]
+
+
+def _environment_of_executors() -> dict[str, str]:
+    """Return the settings for executors on other machines to do without the native library, too."""
+    disabled = os.environ.get(library.DISABLED)
+    return {} if disabled is None else {f"spark.executorEnv.{library.DISABLED}": disabled}
 
 
 def put_on_class_path(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
     from eos.config.rejected_records import Rules
     from eos.config.security import Security
+    from eos.config.sink import Sink
     from eos.config.source import KafkaSource, Read, Reader, Source
     from eos.dedup.stamp_columns import StampRules
     from eos.transform.functions import Transform
@@ -147,9 +148,6 @@ def plan(
     built = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
     dead_letters = DeadLetterSink(dead.topic, Codec[dead.compression.upper()]) if dead else None
-    creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
-    if dead is not None:
-        creating.append(((dead.topic,), dead.create))
     by = pipeline.producers
     planned = Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
@@ -160,14 +158,7 @@ def plan(
         transforms=transforms,
         sinks=built.sinks,
         outputs=built,
-        created_topics={
-            topic: NewTopic(
-                create.partitions, create.replication or BROKERS_CHOICE, dict(create.config)
-            )
-            for topics, create in creating
-            if create is not None
-            for topic in topics
-        },
+        created_topics=_new_topics(pipeline.sink),
         trigger_every_ms=pipeline.trigger.every_ms,
         is_once=pipeline.trigger.once is True,
         reader=pipeline.source.reader,
@@ -183,6 +174,20 @@ def plan(
         dedup=dedup(by),
     )
     return _with_distinct(planned, distinct(pipeline.distinct))
+
+
+def _new_topics(sink: Sink) -> Mapping[str, NewTopic]:
+    creating = [(each.topic_names, each.create) for each in sink.kafka]
+    if sink.dead_letter is not None:
+        creating.append(((sink.dead_letter.topic,), sink.dead_letter.create))
+    return {
+        topic: NewTopic(
+            create.partitions, create.replication or BROKERS_CHOICE, dict(create.config)
+        )
+        for topics, create in creating
+        if create is not None
+        for topic in topics
+    }
 
 
 def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:

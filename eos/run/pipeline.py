@@ -220,17 +220,8 @@ class _Run:
         remove_old(files, location, self.bus)
         self.audit.start()
         targets = TargetGuard(planned, self.client)
-        stages = Stages(
-            planned,
-            self.client,
-            self.spark,
-            source,
-            reader,
-            targets,
-            self.crash,
-            dedup=dedup,
-            tables=tables,
-        )
+        shared = (planned, self.client, self.spark, source, reader, targets, self.crash)
+        stages = Stages(*shared, dedup=dedup, tables=tables)
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)

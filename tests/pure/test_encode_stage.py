@@ -379,14 +379,9 @@ def test_a_sink_has_one_way_to_its_topic() -> None:
 def test_a_sink_takes_its_rows_only_in_their_order() -> None:
     big = SinkSpec("big", key_column="id", where_column="chosen")
     some = stage(SinkSpec("orders", where_column="other"), big, chunk_rows_max=40)
-    numbers = list(range(100))
-    batch = rows(
-        key=[None] * 100,
-        id=[b"same"] * 100,
-        value=[b"%d" % n for n in numbers],
-        chosen=[n % 3 == 0 for n in numbers],
-        other=[n >= 40 and n < 80 for n in numbers],
-    )
+    columns = {"key": [None] * 100, "id": [b"same"] * 100, "value": [b"%d" % n for n in range(100)]}
+    chosen, other = [n % 3 == 0 for n in range(100)], [40 <= n < 80 for n in range(100)]
+    batch = rows(**columns, chosen=chosen, other=other)
     out = encode(some, batch)
     found = values_by_target(out)
     in_orders = sorted(int(v) for target in range(4) for v in found.get(target, []))
