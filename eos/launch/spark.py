@@ -138,14 +138,12 @@ def command(
         settings = {**_environment_of_executors(), **settings}
     if is_remote and not _brings_its_own(settings):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
-        settings[_PYTHON_PATH] = os.pathsep.join(
-            filter(None, [PACKAGES, settings.get(_PYTHON_PATH)])
-        )
+        known = filter(None, [PACKAGES, settings.get(_PYTHON_PATH)])
+        settings[_PYTHON_PATH] = os.pathsep.join(known)
     if _PYTHON in settings:  # otherwise Spark would use it for the driver as well
         settings.setdefault(_DRIVER_PYTHON, sys.executable)
-    arguments = [str(spark.submit)]
-    if master_of(options) is None:
-        arguments += ["--master", master]
+    own = [] if master_of(options) else ["--master", master]
+    arguments = [str(spark.submit), *own]
     for key, value in settings.items():
         arguments += ["--conf", f"{key}={value}"]
     for option, values in joined.items():
