@@ -95,6 +95,7 @@ def test_a_reader_that_stops_early_leaves_no_answer_to_the_next_one(
     next(pieces)
     held.wait_struck()  # the next request is already sent
     pieces.close()
+    assert reader._connections.exclusive._parked == []
     held.release()
     assert read_ranges(reader, ranges) == expected(proxied.bootstrap, ranges)
     assert len(set(links(proxied))) == 2
