@@ -154,7 +154,7 @@ static inline void put_bit(u8 *bits, i64 at, int is_set) {
 static inline void append(struct column *c, i64 row, struct field f) {
   put_bit(c->valid, row, f.length >= 0);
   if (f.length > 0) {
-    memcpy(c->data + c->used, f.data, (size_t)f.length);
+    copy(c->data + c->used, f.data, (usize)f.length);
     c->used += f.length;
   } else if (f.length < 0) {
     c->nulls++;

@@ -28,13 +28,13 @@ static inline u8 *put(u8 *at, struct field f) {
   if (f.length <= 0) return at;
   u64 n = (u64)f.length;
   if (n > 16) {
-    memcpy(at, f.data, n);
+    copy(at, f.data, n);
   } else if (n >= 8) {
     u64 first, last;
-    memcpy(&first, f.data, 8);
-    memcpy(&last, f.data + n - 8, 8);
-    memcpy(at, &first, 8);
-    memcpy(at + n - 8, &last, 8);
+    copy(&first, f.data, 8);
+    copy(&last, f.data + n - 8, 8);
+    copy(at, &first, 8);
+    copy(at + n - 8, &last, 8);
   } else {
     for (u64 i = 0; i < n; i++) at[i] = f.data[i];
   }
@@ -124,7 +124,7 @@ static int header(const struct grouping *g, i64 row, i64 index, struct field *na
 
 /* Count the rows and bytes of each target, and set the target's first places. */
 EXPORT i64 eos_count(struct grouping *g) {
-  memset(g->places, 0, (size_t)(g->targets * TOTALS) * sizeof(i64));
+  fill(g->places, 0, (usize)(g->targets * TOTALS) * sizeof(i64));
   for (i64 row = 0; row < g->rows; row++) {
     struct field key, value;
     i64 target = g->target ? g->target[row] : 0;
@@ -151,7 +151,7 @@ EXPORT i64 eos_count(struct grouping *g) {
       i64 count = g->places[target * TOTALS + i];
       g->places[target * TOTALS + i] = total[i];
       total[i] += count;
-      if (total[i] > INT32_MAX) return INVALID; /* the sorted columns have 32-bit offsets */
+      if (total[i] > I32_MAX) return INVALID; /* the sorted columns have 32-bit offsets */
     }
   }
   g->headers = total[OF_HEADERS];

@@ -8,14 +8,17 @@
 #ifndef EOS_KERNELS_H
 #define EOS_KERNELS_H
 
-#include <stdint.h>
-#include <string.h>
+/* No header of the C library: a machine may have a compiler, but not these. */
+typedef __UINT8_TYPE__ u8;
+typedef __UINT32_TYPE__ u32;
+typedef __UINT64_TYPE__ u64;
+typedef __INT32_TYPE__ i32;
+typedef __INT64_TYPE__ i64;
+typedef __SIZE_TYPE__ usize;
 
-typedef uint8_t u8;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int32_t i32;
-typedef int64_t i64;
+#define I32_MAX 0x7fffffff
+#define copy __builtin_memcpy
+#define fill __builtin_memset
 
 #define EXPORT __attribute__((visibility("default")))
 

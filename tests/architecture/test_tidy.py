@@ -29,6 +29,7 @@ BANNED = {
 EXCEPT = {
     "tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked",
     "tests/fuzz/test_native_sanitized.py": "on a machine without a C compiler or sanitizers",
+    "tests/pipeline/test_native_wheel.py": "on a machine without a C compiler",
     "tests/pure/test_native_library.py": "on a machine without a C compiler",
 }
 # Longer than a screen, and why.

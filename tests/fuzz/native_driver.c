@@ -4,8 +4,10 @@
    64-bit, then the uncompressed records. Each buffer is exactly as large as the kernels may use, so the
    first byte beyond it is reported. */
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../../eos/native/decode.c"
 #include "../../eos/native/encode.c"
@@ -116,11 +118,11 @@ static i64 damage(u8 *data, i64 size) {
 }
 
 static i64 decode_damaged(const u8 *sound, i64 size, i64 count) {
-  u8 *copy = take(size);
-  memcpy(copy, sound, (size_t)size);
-  size = damage(copy, size);
+  u8 *damaged = take(size);
+  memcpy(damaged, sound, (size_t)size);
+  size = damage(damaged, size);
   u8 *exact = take(size);
-  memcpy(exact, copy, (size_t)size);
+  memcpy(exact, damaged, (size_t)size);
   struct decoder d = {0};
   d.records = exact;
   d.length = size;

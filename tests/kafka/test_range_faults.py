@@ -90,23 +90,32 @@ def test_a_reader_that_stops_early_leaves_no_answer_to_the_next_one(
     proxied: ProxiedKafka, proxied_topic: str, reader: KafkaClient
 ) -> None:
     ranges = ranges_of(proxied.bootstrap, [proxied_topic])
+    held = proxied.proxy.rule("Fetch", Do.HOLD_ANSWER, client="reader", nth=2)
     pieces = reader.fetch_ranges(ranges, fetch_bytes=FETCH_BYTES).pieces()
     next(pieces)
-    pieces.close()  # the next request is already sent
+    held.wait_struck()  # the next request is already sent
+    pieces.close()
+    assert reader._connections.exclusive._parked == []
+    held.release()
     assert read_ranges(reader, ranges) == expected(proxied.bootstrap, ranges)
     assert len(set(links(proxied))) == 2
 
 
 def test_a_connection_that_the_broker_closed_meanwhile_is_replaced(
-    proxied: ProxiedKafka, proxied_topic: str, reader: KafkaClient
+    proxied: ProxiedKafka,
+    proxied_topic: str,
+    reader: KafkaClient,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ranges = ranges_of(proxied.bootstrap, [proxied_topic])
     rows = expected(proxied.bootstrap, ranges)
     assert read_ranges(reader, ranges) == rows
     proxied.broker.restart(1)
-    proxied.proxy.clear()
+    lost: list[object] = []
+    monkeypatch.setattr(reader._cluster, "lost", lost.append)
     assert read_ranges(reader, ranges) == rows
-    assert len(set(links(proxied))) == 1  # and not a request into the old one
+    assert lost == []
+    assert len(set(links(proxied))) == 2
 
 
 def test_a_broker_that_never_answers_is_named_at_the_deadline(
@@ -203,6 +212,10 @@ def damage_a_payload(found: list[SegmentBatch]) -> None:
     found[2].set()  # a correct checksum
 
 
+def hide_a_batch(found: list[SegmentBatch]) -> None:
+    found[2][22] ^= 0x20  # as a marker, which no reader sees
+
+
 def make_old(found: list[SegmentBatch]) -> None:
     """Format 1, before Kafka 0.11: offset, size, checksum, magic, attributes, time, key, value."""
     for at in (2, 3):
@@ -214,7 +227,7 @@ def make_old(found: list[SegmentBatch]) -> None:
         found[at] = SegmentBatch(head + message)
 
 
-CHANGES = (cut, flip_a_bit, damage_a_payload, make_old)
+CHANGES = (cut, flip_a_bit, damage_a_payload, hide_a_batch, make_old)
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +263,7 @@ def test_a_log_that_ends_before_the_planned_offset_has_lost_records(edited: Edit
     assert [row.offset for row in read_ranges(edited.client, [there])] == list(range(40))
 
 
-@pytest.mark.parametrize("change", ["flip_a_bit", "damage_a_payload"])
+@pytest.mark.parametrize("change", ["flip_a_bit", "damage_a_payload", "hide_a_batch"])
 def test_a_damaged_record_batch_is_named(edited: Edited, change: str) -> None:
     whole = edited.ranges[change]
     with raises("batch_unreadable", PromiseBrokenError) as caught:

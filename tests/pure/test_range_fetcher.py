@@ -52,6 +52,7 @@ class Broker:
     def __init__(self, logs: Mapping[TopicPartition, Log], *answers: int | str | None) -> None:
         self.logs, self.answers = logs, deque(answers)
         self.requests: list[list[tuple[int, int]]] = []  # partition and position
+        self.sent = 0  # including requests whose response is not read yet
 
     def respond(self, request: Any) -> bytes:
         asked = [
@@ -115,6 +116,7 @@ class Connection:
 
     def send(self, frame: bytes, _deadline: Deadline) -> None:
         self._sent = frame[4 + 8 + 2 + 1 + 1 :]
+        self.broker.sent += 1
 
     def receive(self, _deadline: Deadline) -> memoryview:
         request = FetchRequest.decode(self._sent, version=12)
@@ -252,6 +254,23 @@ def test_a_leader_without_new_records_is_asked_for_one_range_alone() -> None:
     assert found == [*WHOLE, (1, 10), (1, 20)]
     both, alone = [(0, 10), (1, 0)], [(0, 10)]
     assert broker.requests[:5] == [[(0, 0), (1, 0)], both, alone, alone, alone]
+
+
+@pytest.mark.parametrize(("fetch_bytes", "is_asked"), [(1_000, True), (128, False)])
+def test_requests_are_sent_ahead_of_the_reader_but_not_far(
+    fetch_bytes: int, is_asked: bool
+) -> None:
+    """To the same leader always, to another one if its records are read soon."""
+    first, second = Broker({A: Log(0, 10)}), Broker({B: Log(0, 10)})
+    cluster = Cluster({A: [first], B: [second]})
+    ranges = Range(A, 0, 20), Range(B, 0, 20)
+    fetcher = RangeFetcher(cluster, cluster, ranges, fetch_bytes=fetch_bytes)  # type: ignore[arg-type]
+    pieces = fetcher.pieces()
+    next(pieces)
+    assert first.sent == 2
+    assert (second.sent == 1) is is_asked
+    assert [each.next_position for each in pieces] == [20, 10, 20]
+    assert (first.sent, second.sent) == (2, 2)
 
 
 def test_records_that_are_read_later_do_not_wait_for_a_dead_leader() -> None:
