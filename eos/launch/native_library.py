@@ -26,6 +26,7 @@ COMPILER_LOCK = Path(__file__).with_name("compiler.lock")
 _LOCK_MS_MAX = 150_000  # another process may be downloading the compiler
 _INSTALL_S_MAX = 120
 _RETRY_S = 24 * 3600
+_KEPT_MAX = 8
 
 
 def ensure_native(*, is_forced: bool = False) -> library.Status:
@@ -79,12 +80,23 @@ def _built() -> str:
         try:
             with compiler() as (command, environment):
                 build.build(library.cache_folder(), command, environment)
+            _forget_old()
             return ""
         except build.BuildError as error:
             reasons.append(str(error))
     reason = "; ".join(reasons)
     _say(f"the native library was not built, so runs are slower: {reason}")
     return reason
+
+
+def _forget_old() -> None:
+    """Remove the libraries of old releases. Several checkouts share the cache."""
+    folder = library.cache_folder()
+    built = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
+    kept = {path.name for path in built[:_KEPT_MAX]}
+    for path in folder.glob("*.so*"):
+        if path.name.partition(".so")[0] + ".so" not in kept:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""A wheel with the native library: an environment without a compiler and a cache uses it."""
+"""Machines without a C compiler: a wheel brings the library, or a compiler is downloaded."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,18 @@ def test_a_wheel_brings_the_library(tmp_path: Path, sources: Path) -> None:
     origin, path = done.stdout.split()
     assert (origin, Path(path).name) == ("package", library.file_name())
     assert Path(path).is_relative_to(tmp_path / "venv")
+
+
+def test_a_machine_without_a_compiler_downloads_one(tmp_path: Path) -> None:
+    """Nothing of it is left but the library."""
+    (tmp_path / "bin").mkdir()
+    cache = tmp_path / "cache"
+    environment = {**os.environ, "PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(cache)}
+    command = [sys.executable, "-m", "eos.launch.native_library"]
+    subprocess.run(command, env=environment, cwd=CHECKOUT, check=True)
+    name = library.file_name()
+    names = {path.name for path in (cache / "spark-eos" / "native").iterdir()}
+    assert names == {"build.lock", name, library.checksum_name(name)}
 
 
 def test_a_wheel_without_a_library_is_for_any_platform(tmp_path: Path, sources: Path) -> None:

@@ -115,6 +115,19 @@ def test_a_damaged_file_is_built_again(built: Path) -> None:
     assert status()[0]
 
 
+@pytest.mark.usefixtures("compiler")
+def test_libraries_of_old_releases_are_removed(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    for age in range(12):
+        for name in (f"{age}.so", f"{age}.so.sha256", f"{age}.so.failed"):
+            (cache / name).touch()
+            os.utime(cache / name, (0, 1000 - age))
+    built = Path(ensure_native().path).name
+    left = {path.name for path in cache.glob("*.so")}
+    assert left == {built, *(f"{age}.so" for age in range(7))}
+    assert {path.name.partition(".so")[0] + ".so" for path in cache.glob("*.so.*")} == left
+
+
 def test_a_library_with_another_interface_is_replaced(cache: Path, compiler: list[str]) -> None:
     """The checksum is right, and so is the name."""
     name = library.file_name()

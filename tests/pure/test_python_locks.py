@@ -11,10 +11,10 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from eos.launch import bootstrap, java_and_jars, relock_python
-from eos.launch.relock_python import BUILD, CHECKOUT, JAVA, PYTHONS, TESTS, USERS
+from eos.launch import bootstrap, java_and_jars, native_library, relock_python
+from eos.launch.relock_python import BUILD, CHECKOUT, COMPILER, JAVA, PYTHONS, TESTS, USERS
 
-LOCKS = (BUILD, USERS, JAVA, TESTS)
+LOCKS = (BUILD, USERS, JAVA, COMPILER, TESTS)
 
 
 def releases(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
@@ -67,7 +67,9 @@ def test_the_locks_are_those_that_are_installed() -> None:
     assert bootstrap.BUILD_LOCK == BUILD
     assert set(bootstrap.LOCKS.values()) == {USERS, TESTS}
     assert java_and_jars.JAVA_LOCK == CHECKOUT / JAVA
+    assert native_library.COMPILER_LOCK == CHECKOUT / COMPILER
     assert "--require-hashes" in java_and_jars._command()
+    assert "--require-hashes" in native_library._pip()
     package_data = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     assert '"launch/*.lock"' in package_data
     assert Path(JAVA).parent == Path("eos/launch")
