@@ -16,7 +16,7 @@ Every Python worker imports this module, so it must not load pyspark.sql, YAML o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,13 @@ def _never() -> bool:
     return False
 
 
-def _last(batches: list[Columns]) -> TopicPartition | None:
-    """Return the partition of the last row."""
+def _ended(partitions: Iterable[TopicPartition], batches: list[Columns]) -> list[TopicPartition]:
+    """Return the partitions of which no more rows follow: all but that of the last row."""
     for topic, partition, *_ in reversed(batches):
         if len(topic):
-            return TopicPartition(topic[-1].as_py(), partition[-1].as_py())
-    return None
+            last = TopicPartition(topic[-1].as_py(), partition[-1].as_py())
+            return [each for each in partitions if each != last]
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,8 @@ class DedupStage:
             rows, size = rows + len(batch[3]), size + batch[3].nbytes
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or is_full():
                 yield from self._validated(waiting, validators)
-                # Only the last row's partition may have more rows. The states of the others would
-                # fill the memory of a task that reads many partitions.
-                last = _last(waiting)
-                for tp in [each for each in validators if each != last]:
+                # The states of all partitions would fill the memory of a task that reads many.
+                for tp in _ended(validators, waiting):
                     spool.write(validators.pop(tp))
                 waiting, rows, size = [], 0, 0
         if waiting:
