@@ -43,10 +43,10 @@ POINTS = (
 )
 # Points that some pipelines reach:
 # - dead_letters: if records are rejected, around the write of their dead letters
-# - validation: if dedup validates after writing, around the validation
+# - judging: if dedup validates after writing, around the validation
 # - producers: with dedup, around the commit of producers' states
 # - tables: with Delta sinks, around the write of the tables
-POINTS_OF_SOME = ("dead_letters", "validation", "producers", "tables")
+POINTS_OF_SOME = ("dead_letters", "judging", "producers", "tables")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")

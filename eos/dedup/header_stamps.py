@@ -1,9 +1,6 @@
 """How does a task read stamps from record headers, without SQL in the JVM?
 
-A task that writes records gets their headers as one list of byte strings per record: all keys, then
-all values (`spark/sink_columns.py`). A task that reads records itself has one list of (key, value)
-structs per record. Because it reads the stamps from these lists, the JVM need not search the
-headers.
+A task that reads records from Kafka has one list of (key, value) structs per record.
 
 The result equals that of the SQL in `StampRules.columns` exactly.
 
@@ -19,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, scalar_of, values_of
+from eos.arrow import scalar_of, values_of
 
 # Any number with this many digits fits into 64 bits.
 _DIGITS_MAX = 18
@@ -36,24 +33,14 @@ def stamps(headers: Any, names: Sequence[str]) -> tuple[Any, Any, Any]:
 
 def _values(headers: Any, names: Sequence[str]) -> Iterator[Any]:
     """Yield, for each name, the value of each record's last header with that name."""
-    bounds = values_of(headers.offsets).astype(np.int64)
-    if pa.types.is_struct(headers.type.value_type):
-        counts = np.diff(bounds)
-        pairs = headers.values.slice(bounds[0], bounds[-1] - bounds[0])
-        keys, values = (part.cast(pa.binary()) for part in pairs.flatten())
-        value_of = np.arange(len(keys))
-    else:
-        counts = np.diff(bounds) >> 1
-        before = np.cumsum(counts) - counts  # number of keys of earlier records
-        key = np.arange(counts.sum()) + np.repeat(bounds[:-1] - before, counts)
-        values = headers.values.cast(pa.binary())
-        keys = values.take(array_of(key, pa.int64()))
-        value_of = key + np.repeat(counts, counts)
-    row = np.repeat(np.arange(len(counts)), counts)
+    bounds = values_of(headers.offsets)
+    pairs = headers.values.slice(bounds[0], bounds[-1] - bounds[0])
+    keys, values = (part.cast(pa.binary()) for part in pairs.flatten())
+    row = np.repeat(np.arange(len(headers)), np.diff(bounds))
     for name in names:
         found = np.flatnonzero(values_of(pc.equal(keys, scalar_of(name.encode(), pa.binary()))))
-        value = np.full(len(counts), -1)
-        value[row[found]] = value_of[found]  # the last of equal names counts
+        value = np.full(len(headers), -1)
+        value[row[found]] = found  # the last of equal names counts
         yield values.take(_or_null(value))
 
 

@@ -2,7 +2,8 @@
 
 The stage runs right after the source and before any filter. It reads the position and the stamp of
 each record and returns one verdict code per record. A stamp is the producer id, epoch and
-sequence number that the upstream application gave the record. At the end of a partition it writes:
+sequence number that the upstream application gave the record. A task may read several partitions,
+one after the other. At the end of each it writes:
 
 - the partition's new states, as Parquet files in the table's folder; no Delta commit names them yet
 - one *report*, a JSON file in the attempt's folder, which names these files
@@ -15,7 +16,7 @@ Every Python worker imports this module, so it must not load pyspark.sql, YAML o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
-# Rows that are decided together. If rows wait for their verdicts, this many rows are buffered: by
-# Spark, or by this process if it also encodes them (`spark/fused_dedup.py`, with a lower limit).
+# Rows that are decided together. So many rows wait for their verdicts: in Spark, or in this process
+# if it reads them itself (`spark/header_validation.py`, with a lower limit).
 CHUNK_ROWS = 1 << 17
 CHUNK_BYTES = 32 << 20  # limit of the size of the producer ids, which may be long
 
@@ -46,11 +47,13 @@ def _never() -> bool:
     return False
 
 
-def _own(columns: Columns) -> Columns:
-    """Copy the columns. The original ones would keep their whole batch in memory."""
-    every = longs(np.arange(len(columns[0])))
-    topic, partition, offset, *stamp = (each.take(every) for each in columns)
-    return topic, partition, offset, *stamp
+def _ended(partitions: Iterable[TopicPartition], batches: list[Columns]) -> list[TopicPartition]:
+    """Return the partitions of which no more rows follow: all but that of the last row."""
+    for topic, partition, *_ in reversed(batches):
+        if len(topic):
+            last = TopicPartition(topic[-1].as_py(), partition[-1].as_py())
+            return [each for each in partitions if each != last]
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,7 @@ class DedupStage:
 
     `folder` is the folder of the `producers` table, `work` the folder of the attempt, and `known`
     the states at its beginning. `topic` is the only source topic; if it is empty, each row names
-    its topic.
-
-    With `is_optimistic`, each row passes at once with the code `appended`. Its real verdict is
-    decided afterwards, and the driver aborts the attempt if a report has a record to drop."""
+    its topic."""
 
     pipeline: str
     folder: str
@@ -71,7 +71,6 @@ class DedupStage:
     known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
     topic: str = ""
-    is_optimistic: bool = False
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
@@ -88,33 +87,27 @@ class DedupStage:
     def codes(
         self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never
     ) -> Iterator[Any]:
-        """Yield the codes of each batch, then write states and reports.
+        """Yield the codes of each batch. Write a partition's states and report after its last row.
 
         `is_full` returns whether the caller can buffer no more rows. Then the stage decides the
         buffered rows at once."""
+        spool = StateSpool(self.pipeline, self.folder, self.work)
         validators: dict[TopicPartition, PartitionValidator] = {}
         waiting: list[Columns] = []
         rows = size = 0
         for batch in batches:
-            waiting.append(_own(batch) if self.is_optimistic else batch)
+            waiting.append(batch)
             rows, size = rows + len(batch[3]), size + batch[3].nbytes
-            if self.is_optimistic:
-                yield array_of(np.zeros(len(batch[0]), np.int8), pa.int8())
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or is_full():
-                yield from self._not_yielded(waiting, validators)
+                yield from self._validated(waiting, validators)
+                # The states of all partitions would fill the memory of a task that reads many.
+                for tp in _ended(validators, waiting):
+                    spool.write(validators.pop(tp))
                 waiting, rows, size = [], 0, 0
         if waiting:
-            yield from self._not_yielded(waiting, validators)
-        spool = StateSpool(self.pipeline, self.folder, self.work)
+            yield from self._validated(waiting, validators)
         for validator in validators.values():
             spool.write(validator)
-
-    def _not_yielded(
-        self, batches: list[Columns], validators: dict[TopicPartition, PartitionValidator]
-    ) -> Sequence[Any]:
-        """Validate the batches, and return the codes that were not yielded yet."""
-        found = list(self._validated(batches, validators))
-        return () if self.is_optimistic else found
 
     def _validated(
         self, batches: list[Columns], validators: dict[TopicPartition, PartitionValidator]

@@ -1,4 +1,4 @@
-"""Does an attempt validate its records before, while or after it writes them?"""
+"""Does an attempt validate its records before or after it writes them?"""
 
 from __future__ import annotations
 
@@ -11,28 +11,22 @@ VALIDATE_FIRST_MAX = 8
 
 
 class ValidationMode(Enum):
-    """The order in which an attempt validates and writes its records.
-
-    Dedup hardly ever drops a record, and validation before the write takes longer. So most attempts
-    write records before all of them are validated. If dedup drops a record that was written, the
-    driver aborts the attempt, and the retry validates first.
-    """
+    """The order in which an attempt validates and writes its records."""
 
     # Each record has its verdict before it is encoded. With `scope: partition` the reading task
     # holds rows until their verdicts are known. With `scope: producer` a Spark job validates all
     # records first, and tasks look its verdicts up.
     VALIDATE_FIRST = "validate first"
-    # `scope: partition`: the reading task passes rows on at once, and then validates them.
-    VALIDATE_WITHIN = "validate within"
     # `scope: producer`: the reading tasks pass rows on and store their stamps. The writing tasks
-    # validate the stamps after they have written.
+    # validate the stamps after they have written. Dedup hardly ever drops a record, and the job
+    # that validates first reads the source once more. If dedup drops a record that was written,
+    # the driver aborts the attempt, and the retry validates first.
     VALIDATE_AFTER = "validate after"
 
 
 def validation_mode(
     *,
     is_producer_scope: bool,
-    is_in_one_task: bool,
     is_retry: bool,
     micro_batches_left: int,
     validates_first: bool,
@@ -41,18 +35,15 @@ def validation_mode(
 
     | attempt | mode |
     | --- | --- |
+    | not `is_producer_scope` | VALIDATE_FIRST |
     | `validates_first`: the pipeline sets `validate_first: true` | VALIDATE_FIRST |
     | `micro_batches_left` is not 0 | VALIDATE_FIRST |
     | `is_retry` | VALIDATE_FIRST, with the verdicts of the previous attempt if it has them all |
-    | `is_producer_scope` | VALIDATE_AFTER |
-    | `is_in_one_task`: few records, so waiting for their verdicts takes no time | VALIDATE_FIRST |
-    | any other | VALIDATE_WITHIN |
+    | any other | VALIDATE_AFTER |
     """
-    if validates_first or micro_batches_left or is_retry:
+    if not is_producer_scope or validates_first or micro_batches_left or is_retry:
         return ValidationMode.VALIDATE_FIRST
-    if is_producer_scope:
-        return ValidationMode.VALIDATE_AFTER
-    return ValidationMode.VALIDATE_FIRST if is_in_one_task else ValidationMode.VALIDATE_WITHIN
+    return ValidationMode.VALIDATE_AFTER
 
 
 def left_after(micro_batches_left: int, *, has_failed: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eos.checkpoint.offset_log import Ranges
@@ -19,7 +20,6 @@ from eos.run.task_errors import task_error
 from eos.spark import dead_letters
 from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.failure import Failure
-from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
 from eos.spark.lookup_tables import pinned, versions
 from eos.spark.steps import encodable, transformed
@@ -75,7 +75,10 @@ class MicroBatchWork(AttemptWork):
         self.refused = plan.decode.found(job, count, rows)
         plan.decode.require_none(self.refused, plan.names.pipeline)
         if dedup is not None:
-            rows = self._deduplicated(dedup, job, read) or rows
+            dead = dedup.complete(job, read, self._ranges, floors)
+            self.refused = (*self.refused, *dead)
+            self._records_read = dedup.records_read
+            rows = dedup.accepted_and_dead(read) if dead else rows
         return (*receipts, *self._dead_letters(rows, jobs))
 
     def _written_in_python(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
@@ -84,8 +87,8 @@ class MicroBatchWork(AttemptWork):
         In such a plan nothing but dedup rejects a record.
         """
         run, dedup = self._stages.dedup, None
-        read = None if run is None else self._source_rows(floors)
-        if run is not None and read is not None:
+        read = partial(self._source_rows, floors)
+        if run is not None:
             dedup = run.begin(read, position, jobs.collect, in_one_task=jobs.is_in_one_task)
         self._dedup = dedup
         targets = self._stages.targets.targets(self._plan.row_topics)
@@ -98,22 +101,13 @@ class MicroBatchWork(AttemptWork):
         )
         written = jobs.write_in_python(rows, targets, dedup)
         self._records_read = written.records_read
-        if dedup is None or read is None:
+        if dedup is None:
             return written.receipts
-        read = self._deduplicated(dedup, written.records_read, read) or read
-        return (*written.receipts, *self._dead_letters(read, jobs))
-
-    def _deduplicated(
-        self, dedup: DedupAttempt, job: DataFrame | int, read: DataFrame
-    ) -> DataFrame | None:
-        """Complete dedup's validation of the records that `job` wrote.
-
-        Return the rows in which dead letters are found, if there are any.
-        """
-        dead = dedup.complete(job, read, self._ranges, self._floors)
-        self.refused = (*self.refused, *dead)
-        self._records_read = dedup.records_read
-        return dedup.accepted_and_dead(read) if dead else None
+        self.refused = dedup.complete_in_python(written.records_read, self._ranges)
+        if not self.refused:
+            return written.receipts
+        found = dedup.accepted_and_dead(read())
+        return (*written.receipts, *self._dead_letters(found, jobs))
 
     def _source_rows(self, floors: Ends) -> DataFrame:
         is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
@@ -121,16 +115,13 @@ class MicroBatchWork(AttemptWork):
 
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
-    ) -> tuple[DataFrame, DataFrame | FusedStep | FusedDedup]:
-        """Return the rows that the steps read, and the rows or the fused stage to encode."""
+    ) -> tuple[DataFrame, DataFrame | FusedStep]:
+        """Return the rows that the steps read, and the rows or the fused step to encode."""
         plan, run = self._plan, self._stages.dedup
         if run is None:
             return frame, frame if plan.is_stateful else encodable(plan, observed(frame))
         collect, in_one_task = jobs.collect, jobs.is_in_one_task
-        self._dedup = dedup = run.begin(frame, position, collect, in_one_task=in_one_task)
-        short = dedup.in_one_pass(plan, frame)
-        if short is not None:
-            return frame, short  # such a plan has no step, and rejects no row
+        self._dedup = dedup = run.begin(lambda: frame, position, collect, in_one_task=in_one_task)
         rows = dedup.rows(frame)
         return rows, encodable(plan, rows)
 

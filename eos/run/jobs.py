@@ -19,7 +19,6 @@ from eos.run.stages import Stages
 from eos.run.transaction_watch import collected
 from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.exchange import Exchange
-from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import FusedStep
 from eos.spark.python_rows import PythonRows
 from eos.spark.session import ARROW_BYTES_MAX
@@ -121,7 +120,7 @@ class Jobs:
 
     def write(
         self,
-        out: DataFrame | FusedStep | FusedDedup | PythonRows,
+        out: DataFrame | FusedStep | PythonRows,
         sinks: tuple[SinkSpec, ...],
         targets: Targets,
         dedup: DedupAttempt | None = None,
@@ -136,7 +135,7 @@ class Jobs:
             both = EncodeAndWriteTask(encode, write, _after_write(dedup, 1))
             # A stateful plan has one task for each partition of its state. `coalesce` would reduce
             # those tasks, too, so the rows are shuffled into one.
-            if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup | PythonRows):
+            if plan.is_stateful and not isinstance(out, FusedStep | PythonRows):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another

@@ -18,8 +18,8 @@ from eos.plan.plan import Plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice
 from eos.read.ranges import divide
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
-from eos.spark.fused_dedup import HeaderValidation
 from eos.spark.fused_step import parsed
+from eos.spark.header_validation import HeaderValidation
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.session import slots

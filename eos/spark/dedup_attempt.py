@@ -2,18 +2,21 @@
 
 Before an attempt commits, it knows that the records that it wrote are valid:
 
-| mode | check |
+| scope and mode | check |
 | --- | --- |
-| VALIDATE_FIRST, `scope: partition` | none: a task holds a row until it has the row's verdict |
-| VALIDATE_FIRST, `scope: producer` | as many rows are read for the write as were validated |
-| VALIDATE_WITHIN, VALIDATE_AFTER | as many rows were validated as were read, and none is left out |
+| `partition` | a task holds a row until it has the row's verdict |
+| `producer`, VALIDATE_FIRST | as many rows are read for the write as were validated |
+| `producer`, VALIDATE_AFTER | as many rows were validated as were read, and none is dropped |
+
+It also knows that all records of its range were validated. Spark does not read rows that no sink
+reads, so the driver validates those. Python tasks read all records, and their counts must agree.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eos.checkpoint.offset_log import Ranges
@@ -36,18 +39,16 @@ from eos.errors import (
 from eos.faults import CrashPlan
 from eos.kafka.api import TopicPartition
 from eos.ledger.record import Ends
-from eos.plan.plan import Plan
 from eos.read.decode import RejectedRecords
 from eos.spark.dedup_columns import (
     accepted,
     accepted_and_dead,
     counted,
-    in_one_pass,
     not_accepted,
     require_counted,
     validating,
 )
-from eos.spark.fused_dedup import FusedDedup, HeaderValidation
+from eos.spark.header_validation import HeaderValidation
 from eos.spark.tasks import nothing
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from eos.dedup.state_attempt import StateAttempt, VersionRecord
 
     Collect = Callable[[DataFrame], Sequence[Any]]
+    Rows = Callable[[], DataFrame]
 
 Verdicts = DedupStage | VerdictLookup | OptimisticPass
 _RETRY = "Aborting this attempt and retrying with validation before writing"
@@ -70,7 +72,6 @@ class DedupAttempt:
     rows. `micro_batches_left` is how many validate first, this one included.
     """
 
-    mode: ValidationMode
     rules: StampRules
     states: StateAttempt
     verdicts: Verdicts
@@ -83,20 +84,13 @@ class DedupAttempt:
     version: VersionRecord | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.is_validated = self.mode is ValidationMode.VALIDATE_FIRST
+        self.is_validated = not isinstance(self.verdicts, OptimisticPass)
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Return the accepted rows."""
         if self._accepts_all:
             return counted(frame, self.rules)
         return accepted(frame, self.rules, self.verdicts)
-
-    def in_one_pass(self, plan: Plan, frame: DataFrame) -> FusedDedup | None:
-        """Return a stage that validates and encodes rows in one pass of Python. None if the plan
-        has a step between the two, or if no row needs a verdict."""
-        if self._accepts_all:
-            return None
-        return in_one_pass(plan, self.rules, self.verdicts, frame)
 
     @property
     def validation(self) -> HeaderValidation:
@@ -115,7 +109,7 @@ class DedupAttempt:
     @property
     def validators(self) -> int:
         """Return how many writing tasks validate records after they have written."""
-        is_after = self.mode is ValidationMode.VALIDATE_AFTER
+        is_after = isinstance(self.verdicts, OptimisticPass)
         return min(self.parallelism, SHARDS) if is_after else 0
 
     def after_write(self, tasks: int) -> Callable[[int], None]:
@@ -128,41 +122,46 @@ class DedupAttempt:
         return DeferredCheck(stage, self.verdicts, tasks)
 
     def complete(
-        self, job: DataFrame | int, frame: DataFrame, ranges: Ranges, floors: Ends
+        self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
     ) -> Sequence[RejectedRecords]:
-        """Complete the validation after the job, and return the records that become dead letters.
+        """Complete the validation after Spark's job, and return the records that become dead
+        letters.
 
-        `job` has Spark's counters, or is the number of records that Python tasks read.
         Raise DedupRetryError if a record was written without validation, or must not be written.
         Raise AttemptFailedError if the source lost records meanwhile.
         """
-        require_positions(ranges.ends)
-        starts = {**ranges.starts, **floors}
-        read = [tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)]
-        if not self.is_validated:
-            self._require_valid(frame, read)
-        elif not isinstance(self.verdicts, VerdictLookup):
+        if not isinstance(self.verdicts, VerdictLookup):
+            starts = {**ranges.starts, **floors}
+            read = {tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)}
             self._pass_unread(frame, read)
-        elif isinstance(job, int):
-            self.verdicts.require_total(job)
         elif self._accepts_all:  # otherwise each task has compared its rows with the verdicts
             require_counted(job, frame, self.verdicts)
+        return self._completed(ranges)
+
+    def complete_in_python(self, records_read: int, ranges: Ranges) -> Sequence[RejectedRecords]:
+        """Complete the validation as `complete` does, after Python tasks. They have read all
+        records of the ranges, and validated them in the same pass."""
+        self.states.lookup().require_total(records_read)
+        return self._completed(ranges)
+
+    def _completed(self, ranges: Ranges) -> Sequence[RejectedRecords]:
+        require_positions(ranges.ends)
+        if isinstance(self.verdicts, OptimisticPass):
+            self._require_valid(self.verdicts)
         return tuple(
             RejectedRecords(rule_of(each[0]), "dead_letter", *each[1:])
             for each in self.states.dead()
         )
 
-    def _require_valid(self, frame: DataFrame, read: Iterable[TopicPartition]) -> None:
+    def _require_valid(self, verdicts: OptimisticPass) -> None:
         """Raise DedupRetryError unless the records that were written are valid: as many were
-        validated as were read, in each partition, and none has to be left out.
+        validated as were read, in each partition, and none has to be dropped.
 
         A step that does not read its rows to the end writes rows without a verdict. Such rows may
         since have been lost from the source, so validating the rest now proves nothing about them.
         """
-        self.crash.reached("validation:before")
-        validated = self.states.validated()
-        self._pass_unread(frame, read)
-        passed = self._passed()
+        self.crash.reached("judging:before")
+        validated, passed = self.states.validated(), verdicts.spool().counts
         if passed != validated:
             both = sorted({*passed, *validated})
             differ = [tp for tp in both if passed.get(tp) != validated.get(tp)]
@@ -173,10 +172,9 @@ class DedupAttempt:
                 f"dedup validated {validated_count:,} of {read_count:,} records that were read, "
                 f"because Spark pruned rows of {names} that no sink reads. {_RETRY}",
             )
-        if isinstance(self.verdicts, OptimisticPass):
-            self.verdicts.clear()
+        verdicts.clear()
         self.is_validated = True
-        self.crash.reached("validation:after")
+        self.crash.reached("judging:after")
         wrong = {name: n for name, n in self.states.counts().items() if self._needs_retry(name)}
         self.wrongly_written = wrong
         if wrong:
@@ -187,24 +185,22 @@ class DedupAttempt:
                 f"{VALIDATE_FIRST_MAX} micro-batches validate before writing, too",
             )
 
-    def _pass_unread(self, frame: DataFrame, read: Iterable[TopicPartition]) -> None:
-        """Pass the rows of the partitions that no task has reported.
+    def _pass_unread(self, frame: DataFrame, partitions: AbstractSet[TopicPartition]) -> None:
+        """Pass the rows of those partitions that no task has reported.
 
         They have no rows, or Spark pruned rows that no sink reads, such as the rows before a filter
         that rejects all. Dedup must validate those rows, too.
         """
-        unread = set(read) - self._passed().keys()
+        if isinstance(self.verdicts, OptimisticPass):
+            passed = self.verdicts.spool().counts
+        else:
+            passed = self.states.validated()
+        unread = partitions - passed.keys()
         if unread:
             named = [
                 f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in sorted(unread)
             ]
             validate(frame.where(" OR ".join(named)), self.rules, self.verdicts)
-
-    def _passed(self) -> Counter[TopicPartition]:
-        """Return how many records the reading tasks have passed on, by partition."""
-        if isinstance(self.verdicts, OptimisticPass):
-            return self.verdicts.spool().counts
-        return self.states.validated()
 
     def retriable(self, error: EosError) -> EosError:
         """Return the error to raise for a failed attempt: one to retry if validation is incomplete.
@@ -231,16 +227,15 @@ class DedupAttempt:
     def validate_first(self) -> int:
         """Return how many micro-batches after this attempt validate first, for the ledger."""
         assert self.version is not None, "commit_states() comes first"
+        if not self.rules.policy.window:
+            return 0  # every micro-batch does, without a count
         has_failed = any(map(self._needs_retry, self.version.summary["verdicts"]))
         return left_after(self.micro_batches_left, has_failed=has_failed)
 
     @property
     def has_all_verdicts(self) -> bool:
-        """Return whether the retry uses this attempt's verdicts.
-
-        Tasks that validate while they read do so again.
-        """
-        return self.mode is ValidationMode.VALIDATE_AFTER and bool(self.wrongly_written)
+        """Return whether the retry uses this attempt's verdicts."""
+        return bool(self.wrongly_written)
 
     def _needs_retry(self, verdict: str) -> bool:
         """Return whether no record with this verdict may be written as if it were `appended`."""
@@ -250,7 +245,7 @@ class DedupAttempt:
 
 def verdicts_of(
     mode: ValidationMode,
-    frame: DataFrame,
+    rows: Rows,
     rules: StampRules,
     states: StateAttempt,
     collect: Collect,
@@ -263,8 +258,8 @@ def verdicts_of(
     if mode is ValidationMode.VALIDATE_AFTER:
         return states.optimistic_pass()
     if isinstance(states.stage, DedupStage):
-        return replace(states.stage, is_optimistic=mode is ValidationMode.VALIDATE_WITHIN)
-    collect(validating(frame, rules, states.stage, tasks))
+        return states.stage
+    collect(validating(rows(), rules, states.stage, tasks))
     return states.lookup()
 
 

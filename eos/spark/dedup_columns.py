@@ -11,23 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.dedup.buckets import SHARDS
-from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.policy import DROPPED, NAMES, rule_of
-from eos.dedup.stage import DedupStage
 from eos.dedup.stamp_columns import StampRules
 from eos.dedup.stamp_shards import PACKED, Gather
 from eos.dedup.verdict_lookup import VerdictLookup
 from eos.encode.record_errors import AT
 from eos.kafka.api import TopicPartition
 from eos.read.decode import ERROR, RULE
-from eos.spark.fused_dedup import STAMPS, FusedDedup, HeaderValidation
-from eos.spark.sink_columns import sink_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eos.dedup.producer_scope_stage import ProducerScopeStage
-    from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
 _PASSED = "eos.validated"  # Spark's counter of the rows that passed
@@ -69,29 +64,6 @@ def accepted(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataF
 def not_accepted(dedup: StampRules) -> tuple[int, ...]:
     """Return the codes of the rows that are dropped or become dead letters."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
-
-
-def in_one_pass(
-    plan: Plan,
-    dedup: StampRules,
-    stage: DedupStage | VerdictLookup | OptimisticPass,
-    frame: DataFrame,
-) -> FusedDedup | None:
-    """Return a stage that validates and encodes rows in one pass of Python.
-
-    None if there is a step, a parsed format, or SQL of a sink between dedup and encoding. Those may
-    only see the accepted rows.
-    """
-    decode = plan.decode
-    if plan.transforms or plan.outputs.columns or dedup.verdict:
-        return None
-    if not decode.is_plain or decode.distinct is not None:
-        return None
-    names, extra = dedup.header_names, {}
-    if not isinstance(stage, VerdictLookup) and not names:
-        extra = dict(zip(STAMPS, dedup.columns, strict=True))
-    columns = sink_columns(frame, plan, is_packed=True, extra=extra)
-    return FusedDedup(columns, HeaderValidation(stage, not_accepted(dedup), names))
 
 
 def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:

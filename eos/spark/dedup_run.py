@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eos.dedup.state_versions import StateVersions
-    from eos.spark.dedup_attempt import Collect, Verdicts
+    from eos.spark.dedup_attempt import Collect, Rows, Verdicts
 
 
 class DedupRun:
@@ -49,16 +49,15 @@ class DedupRun:
         self._attempt = None
 
     def begin(
-        self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
+        self, rows: Rows, position: Position, collect: Collect, *, in_one_task: bool
     ) -> DedupAttempt:
-        """Begin an attempt with these rows: all rows of its range, since a missing row would look
+        """Begin an attempt. `rows` returns all rows of its range, since a missing row would look
         like a gap."""
         previous = self._attempt
         if previous is not None and not previous.is_validated:
             self._micro_batches_left = left_after(self._micro_batches_left, has_failed=True)
         mode = validation_mode(
             is_producer_scope=bool(self._rules.policy.window),
-            is_in_one_task=in_one_task,
             is_retry=previous is not None,
             micro_batches_left=self._micro_batches_left,
             validates_first=self._rules.validates_first,
@@ -74,9 +73,9 @@ class DedupRun:
             rules = replace(self._rules, policy=states.stage.policy)
             # 0: one task validates all rows, without a shuffle.
             tasks = 0 if in_one_task else self._parallelism
-            verdicts = verdicts_of(mode, frame, rules, states, collect, tasks)
+            verdicts = verdicts_of(mode, rows, rules, states, collect, tasks)
         self._attempt = DedupAttempt(
-            mode, rules, states, verdicts, self._crash, self._parallelism, self._micro_batches_left
+            rules, states, verdicts, self._crash, self._parallelism, self._micro_batches_left
         )
         return self._attempt
 
@@ -145,7 +144,7 @@ def deduplicate_test(
     isolated = replace(planned, names=replace(planned.names, producers=str(folder)))
     states = state_versions(isolated, rules).begin("")
     mode = ValidationMode.VALIDATE_FIRST
-    verdicts = verdicts_of(mode, frame, rules, states, lambda job: job.collect(), 0)
+    verdicts = verdicts_of(mode, lambda: frame, rules, states, lambda job: job.collect(), 0)
     if not rules.policy.window:
         validate(frame, rules, verdicts)
     count = sum(each.records for each in states.dead())

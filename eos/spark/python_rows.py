@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
-from eos.spark.fused_dedup import HeaderValidation
 from eos.spark.fused_step import Encode, SinkRows, parsed
+from eos.spark.header_validation import HeaderValidation
 from eos.transform.batch_functions import Kind
 
 if TYPE_CHECKING:

@@ -38,7 +38,6 @@ _JSON_OPTIONS = (
     "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
 )
 _BYTES = ("binary", "string")
-_NOTHING: Mapping[str, str] = {}
 # A column with one of these names is Kafka's only if it has Kafka's type. `value BIGINT` is the
 # user's own column.
 _KAFKAS_TYPES: Mapping[str, Collection[str]] = {
@@ -55,13 +54,11 @@ _KAFKAS_TYPES: Mapping[str, Collection[str]] = {
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
 
-def sink_columns(
-    out: DataFrame, plan: Plan, *, is_packed: bool = False, extra: Mapping[str, str] = _NOTHING
-) -> DataFrame:
+def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
     """Return the columns that the sinks read, and the rows' source positions if they are there.
 
     `is_packed` is for the encode stage: headers get a cheaper form, and there is no topic column if
-    the source has a single topic. `extra` has more columns, as SQL by name.
+    the source has a single topic.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     required = _required_columns(plan, present)
@@ -74,7 +71,6 @@ def sink_columns(
     outputs = plan.outputs
     if outputs.columns:
         columns |= _expressions(out, outputs, present, is_packed=is_packed)
-    columns |= extra
     # As texts in one call, since PySpark needs 2 ms to create a column object.
     result = _select(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:

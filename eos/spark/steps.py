@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from eos.errors import TransformError
 from eos.plan.plan import Plan
-from eos.spark.fused_dedup import FusedDedup
 from eos.spark.fused_step import Encode, FusedStep, fused, parsed
 from eos.spark.lookup_tables import opened
 from eos.spark.python_rows import PythonRows
@@ -42,11 +41,9 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
     return sink_columns(result, plan, is_packed=True)
 
 
-def mapped(
-    rows: DataFrame | FusedStep | FusedDedup | PythonRows, encode: Encode, schema: str
-) -> DataFrame:
+def mapped(rows: DataFrame | FusedStep | PythonRows, encode: Encode, schema: str) -> DataFrame:
     """Return the job that applies `encode` to the rows, in the same pass as a fused step."""
-    if isinstance(rows, FusedStep | FusedDedup | PythonRows):
+    if isinstance(rows, FusedStep | PythonRows):
         return rows.mapped(encode, schema)
     return rows.mapInArrow(encode, parsed(schema))
 

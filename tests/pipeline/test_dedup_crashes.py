@@ -19,7 +19,7 @@ from support import kafka_io
 from support.project import KILLED, Project
 from support.verbs import verify
 
-from eos.dedup.buckets import STATES, read_states, write_states
+from eos.dedup.buckets import SCOPE_STATES, STATES, read_states, write_states
 from eos.dedup.state_table import ProducersTable, StateVersion
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
@@ -33,6 +33,7 @@ dedup: {{producer: {{id: key, epoch: header(epoch), sequence: header(sequence)}}
 sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
 """
+SPREAD = PIPELINE.replace("dedup: {{", "dedup: {{scope: producer, ")
 PARTITIONS, TURN, RESENT = 2, 20, 5
 # In this order: files that no version of the table names; a version that no ledger record names;
 # one whose commit took that out again, and of which only the broker knows whether it counts.
@@ -54,15 +55,17 @@ def send(project: Project, epoch: int, first: int, last: int) -> None:
     assert producer.flush(300) == 0
 
 
-def states(project: Project) -> dict[str, tuple[int, int]]:
+def states(project: Project, schema: pa.Schema = STATES) -> dict[str, tuple[int, int]]:
     """Epoch and last number of each producer, in the version that the ledger names."""
     rows = kafka_io.read(project.broker.bootstrap, project.ledger)
     version = StateVersion.of(json.loads(rows[-1].value or b"")["producers"])
     (folder,) = (project.folder / "state" / "dedup").iterdir()
     found = {}
     for file in ProducersTable(Path(folder), project.name).files(version).values():
-        for row in read_states(str(folder / file.path), file).to_pylist():
-            found[row["producer"].decode()] = row["epoch"], row["last"][-1]
+        for row in read_states(str(folder / file.path), file, schema).to_pylist():
+            # With `scope: producer`, `base` is the lowest number that is missing.
+            last = row["base"] - 1 if "base" in row else row["last"][-1]
+            found[row["producer"].decode()] = row["epoch"], last
     return found
 
 
@@ -107,13 +110,13 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
 
 @pytest.mark.timeout(1800)  # five starts of Spark
 def test_each_record_once_if_the_driver_dies_between_write_and_validation(project: Project) -> None:
-    """Each run has so many records that they are written first, and then found to be duplicates."""
+    """With `scope: producer` several tasks write the records, and then find duplicates."""
     many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000
-    project.declare(4 * many, PARTITIONS, text=PIPELINE)
+    project.declare(4 * many, PARTITIONS, text=SPREAD)
     kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, many)
     assert project.run_warm().returncode == 0
-    steps = ("validation:before", "validation:after", "producers:before", "end_txn_sent:after")
+    steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
     for turn, step in enumerate(steps, 1):
         send(project, 0, turn * many - RESENT, (turn + 1) * many)
         died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
@@ -127,7 +130,7 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
     came_out = Counter((row.key, row.value) for row in rows)
     assert len(rows) == len(came_out) == PARTITIONS * many * (len(steps) + 1)
     last = many * (len(steps) + 1) - 1
-    assert states(project) == {f"app-{p}": (0, last) for p in range(PARTITIONS)}
+    assert states(project, SCOPE_STATES) == {f"app-{p}": (0, last) for p in range(PARTITIONS)}
     code, report = verified(project)
     assert (code, report["findings"]) == (0, [])
 

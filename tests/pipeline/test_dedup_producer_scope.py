@@ -237,7 +237,7 @@ def test_each_record_once_whatever_dies_around_validation(project: Project) -> N
     upstream = made(project, records=1000)
     upstream.send(0, range(50))
     ran(project)
-    steps = ("validation:before", "validation:after", "producers:before", "end_txn_sent:after")
+    steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
     for turn, step in enumerate(steps, 1):
         upstream.send(0, range(turn * 50 - 10, turn * 50 + 50), by=turn)
         died = project.run_warm(EOS_CRASH_AT=f"{step}:both")

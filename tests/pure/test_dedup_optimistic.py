@@ -1,20 +1,16 @@
-"""Rows pass before they are validated: by the reading task, or from its stamps, by shard."""
+"""Rows pass before they are validated: from the stamps that the reading task leaves, by shard."""
 
 from __future__ import annotations
 
 import pickle
-import weakref
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from support.dedup import Row, Sent, columns, policy, stamps, versions_in
+from support.dedup import Row, Sent, policy, stamps, versions_in
 from support.errors import raises
 
 from eos.dedup import optimistic_pass
-from eos.dedup import stage as stages
 from eos.dedup.optimistic_pass import DeferredCheck, OptimisticPass
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.errors import (
@@ -247,84 +243,3 @@ def test_an_error_of_reading_rows_does_not_blame_the_folder(tmp_path):
     with pytest.raises(ConnectionResetError, match="the JVM is gone"):
         list(stage(broken()))
     assert not list(Path(stage.work).glob("*.passed"))
-
-
-def in_order(count):
-    """Rows of one partition: some are resent, have no stamp, or come after a gap."""
-    rows = []
-    for at in range(count):
-        who = None if at % 11 == 7 else b"producer-%d" % (at % 23)
-        rows.append(Row(at, Sent(0, who, at // 300, at // 23 * 2 // 3 + (at > 200))))
-    return rows
-
-
-def summary_of(begun):
-    """What is reported, but for the names of files."""
-    (report,) = begun.reports().values()
-    files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
-    return {**report, "files": files, "notes": bool(report["notes"])}
-
-
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_the_optimistic_stage_reports_the_same_verdicts(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(stages, "CHUNK_ROWS", 50)  # several in a task
-    rows = in_order(400)
-    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-    waits, passes = (versions_in(tmp_path / name).begin("") for name in ("waits", "passes"))
-    passes.stage = replace(waits.stage, work=passes.stage.work, folder=passes.stage.folder)
-    codes = [code.as_py() for each in waits.stage.codes(map(columns, parts)) for code in each]
-    assert {"duplicate", "unstamped", "gap"} < set(summary_of(waits)["verdicts"])
-    given = []
-
-    def asked():
-        for part in parts:
-            given.append(part)
-            yield columns(part)
-
-    found = []
-    for seen, each in enumerate(replace(passes.stage, is_optimistic=True).codes(asked()), 1):
-        assert len(given) == seen, "rows waited"
-        found += each.to_pylist()
-    assert found == [0] * len(codes)
-    assert summary_of(passes) == summary_of(waits)
-
-
-def test_long_ids_are_validated_a_few_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "CHUNK_BYTES", 100)
-    parts = [columns([Row(at, Sent(0, b"app" * 20, 0, at))]) for at in range(9)]
-    given = []
-    stage = versions_in(tmp_path).begin("").stage
-    for seen, _ in enumerate(stage.codes(given.append(part) or part for part in parts), 1):
-        assert len(given) - seen <= 1
-    assert seen == 9
-
-
-def test_the_optimistic_stage_rejects_rows_that_have_passed(tmp_path):
-    begun = versions_in(tmp_path, policy(refused=("gap",))).begin("")
-    passing = replace(begun.stage, is_optimistic=True).codes(iter([columns(in_order(400))]))
-    assert len(next(passing)) == 400
-    with raises("producer_refused") as caught:
-        next(passing)
-    assert caught.value.fields["verdict"] == "gap"
-    assert begun.reports() == {}
-
-
-def test_the_optimistic_stage_does_not_keep_batches(tmp_path):
-    """A record batch is one buffer, and a column keeps all of it."""
-    came = []
-
-    def batches():
-        for at in range(9):
-            rows = columns([Row(at, Sent(0, b"app", 0, at))])
-            batch = pa.RecordBatch.from_arrays(list(rows), names=list("abcdef"))
-            data = np.frombuffer(batch.serialize(), np.uint8).copy()
-            came.append(weakref.ref(data))
-            read = pa.ipc.read_record_batch(pa.py_buffer(data), batch.schema)
-            del data
-            yield tuple(read.columns)
-            del read
-
-    begun = versions_in(tmp_path).begin("")
-    for _ in replace(begun.stage, is_optimistic=True).codes(batches()):
-        assert sum(each() is not None for each in came) <= 2
-    assert summary_of(begun)["verdicts"] == {"appended": 9}

@@ -15,36 +15,21 @@ BOTH = (False, True)
 INPUTS = [
     dict(
         zip(
-            (
-                "is_producer_scope",
-                "is_in_one_task",
-                "is_retry",
-                "micro_batches_left",
-                "validates_first",
-            ),
+            ("is_producer_scope", "is_retry", "micro_batches_left", "validates_first"),
             values,
             strict=True,
         )
     )
-    for values in itertools.product(BOTH, BOTH, BOTH, (0, 1, VALIDATE_FIRST_MAX), BOTH)
+    for values in itertools.product(BOTH, BOTH, (0, 1, VALIDATE_FIRST_MAX), BOTH)
 ]
 
 
 def test_an_attempt_validates_first_if_anything_asks_for_it():
-    assert len(INPUTS) == 48
+    assert len(INPUTS) == 24
     for given in INPUTS:
         must = given["is_retry"] or given["validates_first"] or given["micro_batches_left"] > 0
         is_first = validation_mode(**given) is ValidationMode.VALIDATE_FIRST
-        saves_nothing = given["is_in_one_task"] and not given["is_producer_scope"]
-        assert is_first == (must or saves_nothing), given
-
-
-def test_the_scope_decides_where_records_that_are_written_first_are_validated():
-    modes = {scope: set() for scope in BOTH}
-    for given in INPUTS:
-        modes[given["is_producer_scope"]].add(validation_mode(**given))
-    assert modes[True] == {ValidationMode.VALIDATE_FIRST, ValidationMode.VALIDATE_AFTER}
-    assert modes[False] == {ValidationMode.VALIDATE_FIRST, ValidationMode.VALIDATE_WITHIN}
+        assert is_first == (must or not given["is_producer_scope"]), given
 
 
 def test_a_retry_never_writes_before_validation_again():

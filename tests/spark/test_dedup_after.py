@@ -1,5 +1,5 @@
-"""Records are written before they are validated. If dedup drops one, the attempt is retried with
-validation first, and the next micro-batches validate first, too.
+"""With `scope: producer` records are written before they are validated. If dedup drops one, the
+attempt is retried with validation first, and the next micro-batches validate first, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy
-from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
+from support.dedup_on_spark import DEDUP, Run, encoding, offsets, selected
 from support.errors import in_turn, raises
 from support.spark_session import local_spark
 
@@ -55,8 +55,6 @@ def of_no_use(rows: DataFrame) -> DataFrame:
         DEDUP,
         pytest.param(replace(DEDUP, producer=StampPlace("key")), marks=pytest.mark.long),
         pytest.param(replace(DEDUP, verdict="how"), marks=pytest.mark.long),
-        IN_ORDER,
-        pytest.param(replace(IN_ORDER, verdict="how"), marks=pytest.mark.long),
     ],
 )
 def test_without_duplicates_the_output_is_that_without_dedup(spark, tmp_path, dedup, in_one_task):
@@ -109,24 +107,21 @@ def test_the_next_micro_batches_validate_first(spark, tmp_path):
         run.try_once(frame)
 
 
-@pytest.mark.parametrize(
-    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
-)
-def test_a_retry_after_a_failure_validates_first(spark, tmp_path, dedup, again):
+def test_a_retry_after_a_failure_validates_first(spark, tmp_path):
     """Whatever that one failed of: then it is not the rows that dedup leaves out."""
-    run = Run(spark, tmp_path, dedup)
+    run = Run(spark, tmp_path)
     run.try_once(run.next())
     run.commit()
-    frame = run.next(again)
+    frame = run.next(again=60)
     with pytest.raises(ZeroDivisionError):
         run.try_once(frame, lambda _rows: 1 / 0)
-    assert offsets(run.try_once(frame, selected)) == list(range(400 + again, 800))
+    assert offsets(run.try_once(frame, selected)) == list(range(460, 800))
     run.commit()
     for _ in range(FEW):
         run.try_once(run.next())
         run.commit()
     with pytest.raises(AttemptFailedError):
-        run.try_once(run.next(again))
+        run.try_once(run.next(again=60))
 
 
 def test_verdicts_of_an_attempt_are_reused_in_its_micro_batch_only(spark, tmp_path):
@@ -174,20 +169,13 @@ def test_a_gap_is_found_after_the_write(spark, tmp_path):
     assert run.retriable(error) is error
 
 
-@pytest.mark.parametrize(
-    ("dedup", "message"),
-    [
-        (DEDUP, "dedup validated 0 of 400 records"),
-        pytest.param(IN_ORDER, "dedup validated 0 of 400 records", marks=pytest.mark.long),
-    ],
-)
-def test_pruned_rows_are_validated_too(spark, tmp_path, dedup, message):
+def test_pruned_rows_are_validated_too(spark, tmp_path):
     """Spark does not read rows that no sink reads."""
-    run = Run(spark, tmp_path, dedup)
+    run = Run(spark, tmp_path)
     frame = run.next()
     with raises("dedup_rows_pruned") as caught:
         run.try_once(frame, of_no_use)
-    assert caught.value.message.startswith(message)
+    assert caught.value.message.startswith("dedup validated 0 of 400 records")
     assert run.try_once(frame, of_no_use) == []
     assert run.commit() == {"appended": 400}
     for _ in range(FEW - 1):  # it does not fail each time
@@ -218,46 +206,3 @@ def test_rows_that_a_step_reads_twice_are_validated_once(spark, tmp_path):
     twice = run.try_once(run.next(), lambda rows: rows.union(rows).select("offset"))
     assert Counter(offsets(twice)) == dict.fromkeys(range(400), 2)
     assert run.commit() == {"appended": 400}
-
-
-@pytest.mark.parametrize("made", [pytest.param(None, marks=pytest.mark.long), selected])
-def test_in_partition_scope_many_records_are_written_first_and_few_wait(spark, tmp_path, made):
-    run = Run(spark, tmp_path, IN_ORDER)
-    run.try_once(run.next(), made)
-    run.commit()
-    frame = run.next(again=5)
-    with raises("duplicates_written") as caught:
-        run.try_once(frame, made)
-    assert "5 duplicate" in caught.value.message
-    written = run.try_once(frame, made)
-    if made is not None:
-        assert offsets(written) == list(range(405, 800))
-    assert run.commit() == {"appended": 395, "duplicate": 5}
-    # One with duplicates among them costs no attempt, and counts from the beginning.
-    for again in [0, 3, *[0] * FEW]:
-        run.try_once(run.next(again), made)
-        run.commit()
-    frame = run.next(again=4)
-    with pytest.raises(AttemptFailedError):
-        run.try_once(frame, made)
-    few = Run(spark, tmp_path / "few", IN_ORDER)
-    few.try_once(few.next(), made, in_one_task=True)
-    few.commit()
-    written = few.try_once(few.next(again=5), made, in_one_task=True)
-    if made is not None:
-        assert offsets(written) == list(range(405, 800))
-    assert few.commit() == {"appended": 395, "duplicate": 5}
-
-
-def test_in_partition_scope_the_retry_rejects_a_gap(spark, tmp_path):
-    run = Run(spark, tmp_path, IN_ORDER)
-    lacking = run.next().where("offset <> 50")
-    words = "record of a-0 at offset 51, with verdict gap"
-    with pytest.raises(Exception, match=words) as caught:
-        run.try_once(lacking)
-    assert isinstance(run.retriable(crossed(str(caught.value))), AttemptFailedError)
-    with pytest.raises(Exception, match=words) as again:
-        run.try_once(lacking)
-    error = crossed(str(again.value))
-    assert isinstance(error, RecordRefusedError)
-    assert run.retriable(error) is error

@@ -1,4 +1,6 @@
-"""Records are validated before they are written: by a switch, or after an upstream has resent."""
+"""Records are validated before they are written: with `scope: partition`, by a switch, or after an
+upstream has resent.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
-from support.dedup_on_spark import DEDUP, IN_ORDER, Run, selected
+from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
 from support.spark_session import local_spark
 
 from eos.dedup import validation_mode
-from eos.errors import DedupRetryError
+from eos.errors import DedupRetryError, RecordRefusedError
+from eos.seal import crossed
+from eos.spark.steps import encodable
 
 pytestmark = pytest.mark.spark
 FEW = 3  # micro-batches that validate first
@@ -30,15 +34,12 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.mark.parametrize(
-    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
-)
-def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup, again):
-    run = Run(spark, tmp_path, dedup)
+def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path):
+    run = Run(spark, tmp_path, DEDUP)
     run.try_once(run.next())
     run.commit()
     assert run.position.validate_first == 0
-    frame = run.next(again)
+    frame = run.next(again=60)
     with pytest.raises(DedupRetryError):
         run.try_once(frame)
     run.try_once(frame)
@@ -52,16 +53,54 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path, dedup,
         run.commit()
     run.restart()
     with pytest.raises(DedupRetryError):
-        run.try_once(run.next(again))
+        run.try_once(run.next(again=60))
 
 
-@pytest.mark.parametrize(
-    ("dedup", "again"), [(DEDUP, 60), pytest.param(IN_ORDER, 5, marks=pytest.mark.long)]
-)
-def test_with_validate_first_no_attempt_is_retried(spark, tmp_path, dedup, again):
-    run = Run(spark, tmp_path, replace(dedup, validates_first=True))
+@pytest.mark.parametrize("in_one_task", [True, False])
+@pytest.mark.parametrize("dedup", [replace(DEDUP, validates_first=True), IN_ORDER])
+def test_no_attempt_is_retried_if_records_are_validated_first(spark, tmp_path, dedup, in_one_task):
+    run, again = Run(spark, tmp_path, dedup), 60 if dedup.policy.window else 5
     run.try_once(run.next())
     run.commit()
     for resent in (again, 0, again):
-        assert len(run.try_once(run.next(resent), selected)) == 400 - resent
-        run.commit()
+        written = run.try_once(run.next(resent), selected, in_one_task=in_one_task)
+        first = 400 * run.turn
+        assert offsets(written) == list(range(first + resent, first + 400))
+        dropped = {"duplicate": resent} if resent else {}
+        assert run.commit() == {"appended": 400 - resent} | dropped
+
+
+@pytest.mark.parametrize("verdict", ["", pytest.param("how", marks=pytest.mark.long)])
+def test_in_partition_scope_the_output_without_duplicates_is_that_without_dedup(
+    spark, tmp_path, verdict
+):
+    run = Run(spark, tmp_path, replace(IN_ORDER, verdict=verdict))
+    for _ in range(2):
+        frame = run.next()
+        plain = encoding(run.plan, encodable(run.plan, frame)).collect()
+        found = run.try_once(frame)
+        assert [row[:-1] for row in found] == [row[:-1] for row in plain]
+        assert [bytes(row.blob) for row in found] == [bytes(row.blob) for row in plain]
+        assert run.jobs == 0
+        assert run.commit() == {"appended": 400}
+        assert run.position.validate_first == 0
+
+
+def test_in_partition_scope_pruned_rows_are_validated(spark, tmp_path):
+    """Spark does not read rows that no sink reads. Their states are needed all the same."""
+    run = Run(spark, tmp_path, IN_ORDER)
+    assert run.try_once(run.next(), lambda rows: rows.where("false")) == []
+    assert run.commit() == {"appended": 400}
+    run.try_once(run.next(again=5))
+    assert run.commit() == {"appended": 395, "duplicate": 5}
+
+
+def test_in_partition_scope_a_gap_ends_the_run_at_once(spark, tmp_path):
+    run = Run(spark, tmp_path, IN_ORDER)
+    lacking = run.next().where("offset <> 50")
+    words = "record of a-0 at offset 51, with verdict gap"
+    with pytest.raises(Exception, match=words) as caught:
+        run.try_once(lacking)
+    error = crossed(str(caught.value))
+    assert isinstance(error, RecordRefusedError)
+    assert run.retriable(error) is error

@@ -114,9 +114,10 @@ class Run:
             return job.collect()
 
         self.attempt = None
-        begun = self.dedup.begin(frame, self.position, collect, in_one_task=in_one_task)
+        begun = self.dedup.begin(lambda: frame, self.position, collect, in_one_task=in_one_task)
         self.attempt = begun
-        job = self._written(frame, begun) if made is None else made(begun.rows(frame))
+        rows = begun.rows(frame)
+        job = encoding(self.plan, encodable(self.plan, rows)) if made is None else made(rows)
         after_write = begun.after_write(TASKS)
         written = job.collect()
         for task in range(TASKS):  # those that write
@@ -139,10 +140,6 @@ class Run:
     def retriable(self, error: EosError) -> EosError:
         """Return the error that the run raises for a failed attempt."""
         return error if self.attempt is None else self.attempt.retriable(error)
-
-    def _written(self, frame: DataFrame, begun: DedupAttempt) -> DataFrame:
-        short = begun.in_one_pass(self.plan, frame)
-        return encoding(self.plan, short or encodable(self.plan, begun.rows(frame)))
 
 
 def encoding(made: Plan, out: Any) -> DataFrame:

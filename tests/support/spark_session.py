@@ -81,9 +81,10 @@ def end_jvm() -> None:
 
 
 @contextmanager
-def local_spark(name: str) -> Iterator[SparkSession]:
+def local_spark(name: str, tasks: int = 1) -> Iterator[SparkSession]:
+    """A session that runs so many tasks at a time."""
     words = words_of_a_run("local[1]")
-    builder = SparkSession.builder.master("local[1]").appName(name)
+    builder = SparkSession.builder.master(f"local[{tasks}]").appName(name)
     for key, value in {**CONF, **class_path(words)}.items():
         builder = builder.config(key, value)
     with pytest.MonkeyPatch.context() as environment:
