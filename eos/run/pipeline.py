@@ -183,7 +183,7 @@ class _Run:
             tables.check(transformed(planned, self._stream(planned, {})))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
-        reader = SourceReader(planned, choice, self.client.settings, self.spark, self.bus)
+        reader = SourceReader(planned, choice, self.client, self.spark, self.bus)
         batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eos.checkpoint.offset_log import Ranges
 from eos.errors import EosError
 from eos.kafka.api import TopicPartition
-from eos.kafka.settings import KafkaSettings
+from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -46,13 +46,13 @@ class SourceReader:
         self,
         plan: Plan,
         choice: ReaderChoice,
-        settings: KafkaSettings,
+        client: KafkaClient,
         spark: SparkSession,
         bus: Bus,
     ) -> None:
         self._plan = plan
         self._is_arrow = choice.kind == "arrow"
-        self._settings = settings
+        self._client = client
         self._spark = spark
         self._bus = bus
         # How many tasks run side by side on this machine; 0 if Spark uses several machines.
@@ -122,7 +122,8 @@ class SourceReader:
         # Tasks without a range write what the others have encoded.
         divided += [[] for _ in range(max(1, min(tasks, targets)) - len(divided))]
         limits: Any = (int(str(conf.get(_ROWS))), int(str(conf.get(_BYTES))))
-        return ArrowSource(self._settings, divided, *limits)
+        client = self._client
+        return ArrowSource(client.settings, client.profile, divided, *limits)
 
 
 def _remaining(ranges: Ranges, floors: Ends) -> Mapping[TopicPartition, tuple[int, int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eos.errors import EosError
+from eos.kafka.api import TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.range_fetcher import Range
 from eos.kafka.range_reader import BYTES_MAX, ROWS_MAX, read_columns
@@ -38,6 +39,7 @@ class ArrowSource:
     """
 
     settings: KafkaSettings
+    profile: TransactionProfile | None  # that of the writers, so that they share connections
     ranges: Sequence[Sequence[Range]]
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
@@ -68,7 +70,9 @@ class ArrowSource:
     def rows(self, task: int) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task's ranges."""
         try:
-            fetcher = KafkaClient.shared(self.settings).fetch_ranges(self.ranges[task])
+            fetcher = KafkaClient.shared(self.settings, self.profile).fetch_ranges(
+                self.ranges[task]
+            )
             yield from read_columns(fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max)
         except EosError as error:
             raise self.seal.crossing(error) from error

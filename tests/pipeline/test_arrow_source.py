@@ -40,7 +40,7 @@ def varied(broker: Kafka) -> VariedTopics:
 
 
 def arrow(spark: SparkSession, bootstrap: str, tasks: list[list[Range]]) -> DataFrame:
-    return ArrowSource(KafkaSettings((bootstrap,)), tasks).frame(spark)
+    return ArrowSource(KafkaSettings((bootstrap,)), None, tasks).frame(spark)
 
 
 def sparks(spark: SparkSession, bootstrap: str, offsets: Offsets) -> DataFrame:
