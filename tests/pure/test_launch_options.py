@@ -218,7 +218,9 @@ def test_the_packages_go_to_workers_that_have_python_and_spark_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("EOS_NATIVE", "off")
     words = built(["--master", "spark://x:7077"], tmp_path, monkeypatch)
+    assert "spark.executorEnv.EOS_NATIVE=off" in after("--conf", words)
     assert after("--archives", words) == ["/c/packages.zip#eos_packages"]
     assert "spark.executorEnv.PYTHONPATH=eos_packages" in after("--conf", words)
     assert "--archives" not in built(["--master", "local-cluster[2,1,1024]"], tmp_path, monkeypatch)
