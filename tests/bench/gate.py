@@ -28,11 +28,11 @@ from eos.local.embedded_kafka import EmbeddedKafka
 RECORD = Path(__file__).with_name("gate.json")
 RISE_MAX = 0.30
 RUNS_MAX = 2
-ROUNDS = 5  # and one before them, which warms up
+ROUNDS = 4  # and one before them, which warms up
 WORKLOAD = Workload(
     "gate",
     "pass-through",
-    records=500_000,
+    records=1_000_000,  # so that the startup is a small part
     batch=250_000,
     peers=("eos", "spark_tuned"),
     warm_share=1.0,

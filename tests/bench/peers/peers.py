@@ -17,7 +17,7 @@ from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.java import find_java
 
 TESTS = CHECKOUT / "tests"
-_WARNINGS = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel={}"
 _HEAP = ("-Xms1g", "-Xmx2g")
 # As Flink's own scripts set for Java 17.
 _PACKAGES = (
@@ -52,12 +52,13 @@ class Peer:
 
 
 def _kafka_streams(bootstrap: str, folder: Path, _: bool) -> Command:
-    words = java_words("KafkaStreamsPeer", "kafka-streams", *_HEAP, _WARNINGS)
+    words = java_words("KafkaStreamsPeer", "kafka-streams", *_HEAP, _LOG.format("warn"))
     return Command([*words, "PORT", bootstrap, str(folder)], os.environ)
 
 
 def _flink(bootstrap: str, _folder: Path, _: bool) -> Command:
-    words = java_words("FlinkPeer", "flink", *_HEAP, _WARNINGS, *_OPENED)
+    # It warns of hundreds of metrics with the same name.
+    words = java_words("FlinkPeer", "flink", *_HEAP, _LOG.format("error"), *_OPENED)
     return Command([*words, "PORT", bootstrap], os.environ)
 
 

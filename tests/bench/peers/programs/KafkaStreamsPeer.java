@@ -1,3 +1,5 @@
+import static org.apache.kafka.streams.CloseOptions.GroupMembershipOperation.LEAVE_GROUP;
+
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
@@ -8,6 +10,7 @@ import java.util.Properties;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
@@ -48,13 +51,15 @@ public final class KafkaStreamsPeer {
         settings.put("producer.compression.type", "lz4");
 
         var read = new LongAdder();
-        try (var streams = new KafkaStreams(topology(turn, read).build(), settings)) {
-            streams.start();
-            turn.await(() -> settled(streams.state()) ? read.sum() : 0);
-        } // closing commits
+        var streams = new KafkaStreams(topology(turn, read).build(), settings);
+        streams.start();
+        turn.await(() -> settled(streams.state()) ? read.sum() : 0);
+        // Closing commits. A thread that does not leave the group may keep the other one waiting for
+        // a rebalance until its session ends.
+        streams.close(CloseOptions.groupMembershipOperation(LEAVE_GROUP));
     }
 
-    /** If a thread closes during a rebalance, the other one waits for it until its session ends. */
+    /** Return whether no rebalance is running, so that all threads end at once. */
     private static boolean settled(KafkaStreams.State state) {
         if (state == KafkaStreams.State.ERROR) {
             throw new IllegalStateException("Kafka Streams stopped, for the reason above");
