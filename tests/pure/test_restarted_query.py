@@ -1,4 +1,4 @@
-"""A query that is started again inside its process: coordinator and identity stay (rule R5).
+"""A query that is started again inside its process keeps coordinator and identity.
 
 The call before raised at any step, and nobody knows what became of it. The new query may be another
 one for Spark, and may plan the same records or others. Each record is written once all the same;
