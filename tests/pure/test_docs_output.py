@@ -36,7 +36,7 @@ from eos.observe.console import line as console_line
 from eos.observe.live import ProgressLine
 
 BLOCKS = dict(blocks(""))
-COMMAND = re.compile(r"(\w+=\S+ )*(\./|\$acl |acl=|eos |kafka-)")
+COMMAND = re.compile(r"(\w+=\S+ )*(\./|\.venv/|\$acl |acl=|eos |kafka-)")
 ELSEWHERE = {
     "README.md-2": "tests/pipeline/test_demos.py",
     "quickstart.md": "tests/pipeline/test_quickstart.py and test_demos.py",
@@ -45,6 +45,7 @@ ELSEWHERE = {
     "messages.md-1": "tests/architecture/test_docs.py: the page is generated",
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
+    "running.md-3": "the name of a library, which each machine builds",
 }
 
 
