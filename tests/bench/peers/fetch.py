@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eos.local.cache import cache_root
+from eos.cache import cache_root
 
 from eos.errors import EosError
 from eos.local import jars
