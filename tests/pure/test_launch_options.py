@@ -242,18 +242,6 @@ def test_what_the_user_ships_goes_beside_it(
     assert after("--conf", words) == ["spark.executorEnv.PYTHONPATH=eos_packages:lib"]
 
 
-def test_executors_do_without_the_native_library_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EOS_NATIVE", "off")
-    setting = "spark.executorEnv.EOS_NATIVE=off"
-    assert setting in after("--conf", built(["--master", "yarn"], tmp_path, monkeypatch))
-    assert setting not in after("--conf", built([], tmp_path, monkeypatch))  # they inherit it
-    conf = {"spark.executorEnv.EOS_NATIVE": "on"}
-    words = built(["--master", "yarn"], tmp_path, monkeypatch, conf)
-    assert setting not in after("--conf", words)
-
-
 @pytest.mark.parametrize("is_variable", [True, False])
 def test_executors_with_an_environment_of_the_users_get_no_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_variable: bool
