@@ -80,8 +80,11 @@ struct record {
 static inline int number(const u8 **at, const u8 *end, i64 *out) {
   const u8 *p = *at;
   u64 value = 0;
-  if (p < end && *p < 0x80) { /* most numbers have one byte */
+  if (p < end && *p < 0x80) { /* most numbers have one byte or two */
     value = *p++;
+  } else if (end - p > 1 && p[1] < 0x80) {
+    value = (u64)(p[0] & 0x7f) | (u64)p[1] << 7;
+    p += 2;
   } else {
     int shift = 0;
     for (;;) {
@@ -154,7 +157,7 @@ static inline void put_bit(u8 *bits, i64 at, int is_set) {
 static inline void append(struct column *c, i64 row, struct field f) {
   put_bit(c->valid, row, f.length >= 0);
   if (f.length > 0) {
-    copy(c->data + c->used, f.data, (usize)f.length);
+    put(c->data + c->used, f);
     c->used += f.length;
   } else if (f.length < 0) {
     c->nulls++;

@@ -23,24 +23,6 @@ static inline u8 *put_number(u8 *at, u64 number) {
   return at;
 }
 
-/* Copy bytes that do not overlap. Most keys are short, and a call takes longer than their copy. */
-static inline u8 *put(u8 *at, struct field f) {
-  if (f.length <= 0) return at;
-  u64 n = (u64)f.length;
-  if (n > 16) {
-    copy(at, f.data, n);
-  } else if (n >= 8) {
-    u64 first, last;
-    copy(&first, f.data, 8);
-    copy(&last, f.data + n - 8, 8);
-    copy(at, &first, 8);
-    copy(at + n - 8, &last, 8);
-  } else {
-    for (u64 i = 0; i < n; i++) at[i] = f.data[i];
-  }
-  return at + n;
-}
-
 /* Results besides 0. eos/native/structs.py has the same numbers. */
 enum { NULL_NAME = 1, NEEDS_ROOM = 2, INVALID = -1 };
 
@@ -164,7 +146,6 @@ EXPORT i64 eos_count(struct grouping *g) {
 
 static inline void place(struct sorted *s, i64 at, i64 *used, struct field f) {
   s->lengths[at] = (i32)f.length;
-  s->offsets[at] = (i32)*used;
   put(s->data + *used, f);
   *used += size_of(f);
 }
@@ -183,6 +164,16 @@ static int place_headers(struct grouping *g, i64 row, i64 at, i64 *of) {
   return 0;
 }
 
+/* `eos_group` writes to many places at a time, so it leaves out what can be computed later. */
+static void add_offsets(struct sorted *s, i64 rows) {
+  i64 start = 0;
+  for (i64 row = 0; row < rows; row++) {
+    s->offsets[row] = (i32)start;
+    if (s->lengths[row] > 0) start += s->lengths[row];
+  }
+  s->offsets[rows] = (i32)start;
+}
+
 /* Write the columns in the order of the targets. `eos_count` has set the places and checked all
    values, and the caller has provided room of the sizes that it computed. */
 EXPORT i64 eos_group(struct grouping *g) {
@@ -198,12 +189,12 @@ EXPORT i64 eos_group(struct grouping *g) {
     if (g->timestamps) g->sorted_timestamps[at] = g->timestamps[row];
     if (g->header_counts) TRY(place_headers(g, row, at, of));
   }
-  g->sorted_key.offsets[g->rows] = (i32)g->sorted_key.size;
-  g->sorted_value.offsets[g->rows] = (i32)g->sorted_value.size;
+  add_offsets(&g->sorted_key, g->rows);
+  add_offsets(&g->sorted_value, g->rows);
   if (g->header_counts) {
     g->sorted_first[g->rows] = g->headers;
-    g->sorted_name.offsets[g->headers] = (i32)g->sorted_name.size;
-    g->sorted_text.offsets[g->headers] = (i32)g->sorted_text.size;
+    add_offsets(&g->sorted_name, g->headers);
+    add_offsets(&g->sorted_text, g->headers);
   }
   return 0;
 }
@@ -330,6 +321,40 @@ EXPORT i64 eos_murmur2(const u8 *data, i64 size, const i64 *starts, const i64 *l
     i64 start = starts[row], length = lengths[row];
     if (start < 0 || length < 0 || length > size || start > size - length) return INVALID;
     hashes[row] = murmur2(data + start, length);
+  }
+  return 0;
+}
+
+/* Choose the partition of each key as Kafka's Java client does. Return how many keys are null; those
+   have no partition. */
+EXPORT i64 eos_partition(const struct source *key, i64 partitions, i64 *chosen) {
+  i64 nulls = 0;
+  if (partitions < 1 || partitions > I32_MAX) return INVALID;
+  for (i64 row = 0; row < key->rows; row++) {
+    struct field f;
+    TRY(get(key, row, &f));
+    if (f.length < 0) {
+      nulls++;
+      continue;
+    }
+    chosen[row] = (murmur2(f.data, f.length) & 0x7fffffff) % (u32)partitions;
+  }
+  return nulls;
+}
+
+/* Divide and round down, also numbers below 0. A constant divisor is several times as fast. */
+static inline i64 floor_of(i64 number, i64 divisor) {
+  return number / divisor - (number % divisor < 0);
+}
+
+/* Convert times to milliseconds, of which each has `per_ms` units: 1000 or 1000000. */
+EXPORT i64 eos_milliseconds(const i64 *times, i64 rows, i64 per_ms, i64 *out) {
+  if (per_ms == 1000) {
+    for (i64 row = 0; row < rows; row++) out[row] = floor_of(times[row], 1000);
+  } else if (per_ms == 1000000) {
+    for (i64 row = 0; row < rows; row++) out[row] = floor_of(times[row], 1000000);
+  } else {
+    return INVALID;
   }
   return 0;
 }

@@ -45,6 +45,8 @@ _FUNCTIONS = {
     "eos_measure": (_POINTER,),
     "eos_fit": (_POINTER, _INT),
     "eos_write": (_POINTER,),
+    "eos_partition": (_POINTER, _INT, _POINTER),
+    "eos_milliseconds": (_POINTER, _INT, _INT, _POINTER),
     "eos_murmur2": (_POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER),
 }
 

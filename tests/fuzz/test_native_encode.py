@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 from support.errors import examples, raises
 
 from eos.encode.grouping import grouped
+from eos.encode.partitioner import Partitioner
+from eos.encode.sink_spec import SinkSpec
 from eos.encode.split import split
+from eos.encode.stage import EncodeStage
+from eos.errors import RecordRefusedError
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.columns import Columns
 from eos.kafka.records.murmur2 import murmur2, numpy_murmur2
 from eos.kafka.records.record_batch import encode, encode_spans
 from eos.kafka.records.sizes import layout
+from eos.kafka.target_partitions import Targets
 from eos.native import library
 
 BASE_MS = 1_700_000_000_000
@@ -83,6 +88,45 @@ def test_the_bytes_are_those_of_numpy(columns, data, bytes_max, codec) -> None:
         assert outcome(columns, targets, bytes_max, codec) == native
         alone = encode(columns, codec, BASE_MS)
     assert encode(columns, codec, BASE_MS) == alone
+
+
+def stage_rows(columns: Columns, times: list[int | None], unit: str) -> pa.RecordBatch:
+    """Rows as the stage gets them, with a timestamp of some unit."""
+    named = {"key": columns.key, "value": columns.value}
+    if columns.headers is not None and not pa.types.is_null(columns.headers.type):
+        named["headers"] = columns.headers
+    named["time"] = pa.array(times, pa.int64())
+    if unit != "integer":
+        named["time"] = named["time"].cast(pa.timestamp(unit, "UTC"))
+    return pa.RecordBatch.from_pydict(named)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    tables(),
+    st.lists(st.one_of(st.none(), st.integers(-(2**45), 2**45)), min_size=60, max_size=60),
+    st.sampled_from(["integer", "s", "ms", "us", "ns"]),
+    st.sampled_from(Partitioner),
+    st.integers(1, 9),
+    st.integers(300, 5000),
+)
+def test_the_stage_yields_the_same_rows(
+    columns, times, unit, partitioner, count, bytes_max
+) -> None:
+    some = SinkSpec("orders", timestamp_column="time", partitioner=partitioner)
+    targets = Targets.of({"before": (3, 1 << 20), "orders": (count, bytes_max)})
+    stage = EncodeStage((some,), targets, 2, BASE_MS, chunk_rows_max=23, source_topic="t")
+    rows = stage_rows(columns, times[: len(columns)], unit)
+
+    def encoded() -> list[dict] | str:
+        try:
+            return [row for batch in stage.encode(iter([rows]), 5) for row in batch.to_pylist()]
+        except RecordRefusedError as error:  # a record that is too large
+            return str(error)
+
+    native = encoded()
+    with patch.object(library, "load", lambda: None):
+        assert encoded() == native
 
 
 @settings(max_examples=examples(200), deadline=None)

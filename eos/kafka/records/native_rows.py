@@ -25,8 +25,28 @@ from eos.native.structs import address as address_of
 _ROOM_BYTES_MIN = 1 << 20
 
 
+class SourceColumn:
+    """A binary column for the library to read. The struct is valid as long as this object."""
+
+    def __init__(self, array: Any, name: str) -> None:
+        binary = as_binary(array, name)
+        offsets, data = bytes_of(binary)
+        valid = binary.buffers()[0] if binary.null_count else None
+        self._kept = binary, offsets, data
+        self.struct = Source(
+            address_of(offsets),
+            address_of(data),
+            len(data),
+            None if valid is None else valid.address,
+            binary.offset,
+            len(binary),
+        )
+
+
 class NativeRows:
     """Records in the order in which they are written, with their sizes as in `Layout`.
+
+    Its arrays are valid as long as this object: their memory is used again.
 
     `targets` has a number below `targets_max` for each row. Rows with a smaller one come first, and
     rows of one target keep their order. Without it, all rows do.
@@ -42,6 +62,7 @@ class NativeRows:
     ) -> None:
         rows = len(columns)
         self._library = library
+        self._numbers = [POOL.lease(8 * rows) for _ in range(3)]  # for the arrays below
         self._kept: list[Any] = []  # the structs have the addresses of these
         grouping = Grouping(rows=rows, targets=targets_max)
         self._places = np.empty((targets_max, PLACES), np.int64)
@@ -56,13 +77,13 @@ class NativeRows:
         if columns.timestamp is not None:
             times = values_of(columns.timestamp, null=base_timestamp_ms)
             grouping.timestamps = self._address(times, np.int64)
-            self.timestamps = np.empty(rows, np.int64)
+            self.timestamps = self._numbers[0].view(np.int64)
             grouping.sorted_timestamps = address_of(self.timestamps)
-        self.order: Ints = np.empty(rows, np.int64)
+        self.order: Ints = self._numbers[1].view(np.int64)
         grouping.order = address_of(self.order)
         _check(library.eos_count(ctypes.byref(grouping)))
         self._group(grouping)
-        self.sizes: Ints = np.empty(rows, np.int64)
+        self.sizes: Ints = self._numbers[2].view(np.int64)
         self._encoder = self._measured(grouping)
         self._room: Any = POOL.lease(_ROOM_BYTES_MIN)
         self._kept = []
@@ -102,18 +123,9 @@ class NativeRows:
         return address_of(array)
 
     def _source(self, array: Any, name: str) -> Source:
-        binary = as_binary(array, name)
-        offsets, data = bytes_of(binary)
-        valid = binary.buffers()[0] if binary.null_count else None
-        self._kept += [binary, offsets, data]
-        return Source(
-            address_of(offsets),
-            address_of(data),
-            len(data),
-            None if valid is None else valid.address,
-            binary.offset,
-            len(binary),
-        )
+        column = SourceColumn(array, name)
+        self._kept.append(column)
+        return column.struct
 
     def _read_headers(self, lists: Any, grouping: Grouping) -> None:
         if lists is None or pa.types.is_null(lists.type):
