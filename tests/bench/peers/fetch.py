@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from eos.cache import cache_root
-
 from eos.errors import EosError
 from eos.local import jars
 from eos.local.java import find_java
