@@ -29,6 +29,9 @@ from eos.transaction.attempt_work import AttemptFacts, AttemptWork
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Errors of a task after which the source is compared with the ledger: a topic may be gone.
+_SOURCE_CHANGED = frozenset({"source_lost_records", "kafka_unknown_topic_or_partition"})
+
 
 class MicroBatchWork(AttemptWork):
     """The work of one micro-batch in Spark. After a retry it has the latest attempt's results."""
@@ -197,8 +200,8 @@ class MicroBatchWork(AttemptWork):
         try:
             if refused is not None:
                 self._plan.decode.require_none((refused,), name)
-            if found.code == "source_lost_records":
-                # This error names the offsets. Spark begins a new partition at 0.
+            if found.code in _SOURCE_CHANGED:
+                # These errors name the topic or the offsets, and a remedy. Spark begins a new partition at 0.
                 starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
                 self._stages.source.require_unchanged(position, starts)
         except EosError as better:
