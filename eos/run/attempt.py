@@ -201,7 +201,7 @@ class MicroBatchWork(AttemptWork):
             if refused is not None:
                 self._plan.decode.require_none((refused,), name)
             if found.code in _SOURCE_CHANGED:
-                # These errors name the topic or the offsets, and a remedy. Spark begins a new partition at 0.
+                # These errors have a remedy. Spark begins a new partition at 0.
                 starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
                 self._stages.source.require_unchanged(position, starts)
         except EosError as better:
