@@ -52,7 +52,7 @@ def test_an_id_that_no_registry_assigns_is_a_miss_without_a_request(
 ) -> None:
     """Confluent's registry answers it as a path that does not exist."""
     wrong_path = b'{"error_code": 404, "message": "HTTP 404 Not Found"}'
-    monkeypatch.setattr(client_module.Client, "_once", lambda *_: (404, wrong_path))
+    monkeypatch.setattr(client_module.RegistryClient, "_once", lambda *_: (404, wrong_path))
     assert Writers({}, client(asked).schema).learn([number]) == []
 
 

@@ -37,7 +37,7 @@ def second_attempt() -> Iterator[None]:
     context = TaskContext()
     context._attemptNumber, context._partitionId = 1, 0
     TaskContext._setTaskContext(context)
-    tasks._settle.cache_clear()
+    tasks.settle.cache_clear()
     yield
     TaskContext._setTaskContext(None)
     gc.unfreeze()
