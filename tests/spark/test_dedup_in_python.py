@@ -97,7 +97,7 @@ class Topics:
         ranges = self.ranges
         wanted = {tp: (0, end) for tp, end in ranges.ends.items()}
         divided = divide(wanted, tasks, splits=False)
-        return ArrowSource(KafkaSettings((self.bootstrap,)), divided, rows_max=30)
+        return ArrowSource(KafkaSettings((self.bootstrap,)), None, divided, rows_max=30)
 
 
 @pytest.fixture(scope="module")
