@@ -78,8 +78,9 @@ class Dedup(Strict):
     `producer`: they may be spread over partitions and topics, and be read in any order; `window`
     bounds how far a record may be above the lowest missing number.
 
-    `verdict` names a column that receives each row's dedup result. `validate_first: true` validates
-    records before they are written, in every micro-batch: for an upstream that resends often.
+    `verdict` names a column that receives each row's dedup result. With `scope: producer`,
+    `validate_first: true` validates records before they are written, in every micro-batch: for an
+    upstream that resends often. `scope: partition` always does.
     """
 
     producer: ProducerStamp

@@ -208,8 +208,8 @@ class _StampSpooler:
 class DeferredCheck:
     """Validation of the stamps by the writing tasks, after they have written.
 
-    Writing tasks begin after all reading tasks have ended, so all stamp files exist. Each of the
-    first `tasks` writing tasks validates its part of the shards."""
+    A task writes after all tasks have read their rows, so all stamp files exist. Each of the first
+    `tasks` writing tasks validates its part of the shards."""
 
     stage: ProducerScopeStage
     passed: OptimisticPass

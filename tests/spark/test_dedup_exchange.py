@@ -129,7 +129,8 @@ def test_no_task_validates_before_all_stamps_are_there(
     ends = kafka_io.ends(broker.bootstrap, topic)
     ranges = Ranges(dict.fromkeys(places, 0), {tp: ends[tp.partition] for tp in places})
     settings = KafkaSettings((broker.bootstrap,))
-    source = ArrowSource(settings, None, [[Range(tp, 0, end)] for tp, end in ranges.ends.items()])
+    read = [[Range(tp, 0, end)] for tp, end in ranges.ends.items()]
+    source = ArrowSource(settings, TransactionProfile.TV2, read)
 
     rules = StampRules(*HEADERS, policy(window=999))
     table = ProducersTable(tmp_path / "producers", "orders")
