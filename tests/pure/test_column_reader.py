@@ -105,11 +105,20 @@ def test_a_row_has_what_spark_has() -> None:
     assert times == [1_000_000, 993_000]
     assert found.drop_columns("timestamp").to_pylist() == [
         {
-            "key": b"k", "value": b"v", "topic": "orders", "partition": 3, "offset": 5,
-            "timestampType": 0, "headers": None,
+            "key": b"k",
+            "value": b"v",
+            "topic": "orders",
+            "partition": 3,
+            "offset": 5,
+            "timestampType": 0,
+            "headers": None,
         },
         {
-            "key": None, "value": None, "topic": "orders", "partition": 3, "offset": 7,
+            "key": None,
+            "value": None,
+            "topic": "orders",
+            "partition": 3,
+            "offset": 7,
             "timestampType": 0,
             "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         },
