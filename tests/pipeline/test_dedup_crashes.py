@@ -123,7 +123,7 @@ def test_each_record_once_if_the_driver_dies_between_write_and_validation(projec
         assert died.returncode == KILLED, died.stderr
         found = f": {PARTITIONS * RESENT} duplicate records were written before dedup"
         was_done_again = found in died.stderr
-        assert was_done_again != step.startswith("validation")
+        assert was_done_again != step.startswith("judging")
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     rows = kafka_io.read(project.broker.bootstrap, project.target)

@@ -242,7 +242,7 @@ def test_each_record_once_whatever_dies_around_validation(project: Project) -> N
         upstream.send(0, range(turn * 50 - 10, turn * 50 + 50), by=turn)
         died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
         assert died.returncode == KILLED, died.stderr
-        assert len(AGAIN.findall(died.stderr)) == (0 if step.startswith("validation") else 1)
+        assert len(AGAIN.findall(died.stderr)) == (0 if step.startswith("judging") else 1)
     ran(project)
     numbers = range(50 * (len(steps) + 1))
     assert values(project, project.target) == once(0, numbers)
