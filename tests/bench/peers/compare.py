@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bench.peers.fetch import LeftOutError
-from bench.peers.peers import PEERS
+from bench.peers.peers import PEERS, Place
 from bench.peers.program import FailedError, Program
 from bench.peers.workloads import Rows, Workload
 from deltalake import DeltaTable
@@ -32,10 +32,16 @@ class Comparison:
 
     def runs(self, rounds: int) -> list[Run]:
         """Return the turns of all rounds but 0, which warms up. Each begins with another peer."""
-        found: list[Run] = []
         with ExitStack() as stack:
             stack.callback(self._delete_sources)
-            programs = dict(self._start(stack))
+            programs, found = start_peers(
+                self.workload.peers,
+                self.broker,
+                self.folder,
+                stack,
+                self.left_out,
+                has_delta=self.workload.kind == "delta",
+            )
             for number in range(rounds + 1):
                 for name in rotated(list(programs), number):
                     share = PEERS[name].share * (1 if number else self.workload.warm_share)
@@ -47,17 +53,6 @@ class Comparison:
                     if number or "failed" in run:
                         found.append({"peer": name, "round": number, **run})
         return found
-
-    def _start(self, stack: ExitStack) -> Iterator[tuple[str, Program]]:
-        has_delta = self.workload.kind == "delta"
-        for name in self.workload.peers:
-            place = self.folder / name
-            try:
-                program = PEERS[name].start(name, self.broker, place, has_delta=has_delta)
-            except LeftOutError as error:
-                self.left_out[name] = str(error)
-                continue
-            yield name, stack.enter_context(program)
 
     def _turn(self, program: Program, records: int) -> Run:
         """Run one turn, into topics of its own, and read what came out."""
@@ -95,6 +90,31 @@ class Comparison:
 
     def _delete_sources(self) -> None:
         delete_topics(self.broker.bootstrap, *self._sources.values())
+
+
+def start_peers(
+    names: Sequence[str],
+    broker: EmbeddedKafka,
+    folder: Path,
+    stack: ExitStack,
+    left_out: dict[str, str],
+    *,
+    has_delta: bool = False,
+) -> tuple[dict[str, Program], list[Run]]:
+    """Return the programs that started, which `stack` ends, and a failed run of each other one."""
+    programs: dict[str, Program] = {}
+    failed: list[Run] = []
+    for name in names:
+        try:
+            place = Place(broker.bootstrap, folder / name, has_delta)
+            program = PEERS[name].start(name, broker, place)
+        except LeftOutError as error:
+            left_out[name] = str(error)
+        except FailedError as error:
+            failed.append({"peer": name, "round": 0, "failed": str(error)})
+        else:
+            programs[name] = stack.enter_context(program)
+    return programs, failed
 
 
 def rotated(names: Sequence[str], by: int) -> list[str]:

@@ -12,9 +12,7 @@ from typing import Any
 
 from bench.encoding import records
 from bench.peers import latency_clients
-from bench.peers.compare import rotated
-from bench.peers.fetch import LeftOutError
-from bench.peers.peers import PEERS
+from bench.peers.compare import rotated, start_peers
 from bench.peers.program import FailedError, Program
 from support.kafka_io import fill_topic
 from support.waiting import wait_until
@@ -41,18 +39,8 @@ class LatencyComparison:
 
     def runs(self, rounds: int) -> list[Run]:
         """Return what each peer took in each round. Each round begins with another peer."""
-        found: list[Run] = []
         with ExitStack() as stack:
-            programs: dict[str, Program] = {}
-            for name in SYSTEMS:
-                try:
-                    program = PEERS[name].start(
-                        name, self.broker, self.folder / name, has_delta=False
-                    )
-                except LeftOutError as error:
-                    self.left_out[name] = str(error)
-                    continue
-                programs[name] = stack.enter_context(program)
+            programs, found = start_peers(SYSTEMS, self.broker, self.folder, stack, self.left_out)
             for number in range(rounds + 1):
                 for name in rotated(list(programs), number):
                     try:

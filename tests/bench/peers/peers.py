@@ -29,6 +29,15 @@ _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _PACKAGES]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a program runs: Kafka's address, a folder of its own, and with Delta's jars or not."""
+
+    bootstrap: str
+    folder: Path
+    has_delta: bool = False
+
+
+@dataclass(frozen=True)
 class Command:
     words: list[str]  # PORT stands for the port to connect to
     environment: Mapping[str, str]
@@ -39,49 +48,51 @@ class Peer:
     """A system to compare with. `share` is its part of the records if it is much slower."""
 
     title: str
-    command: Callable[[str, Path, bool], Command]  # of Kafka's address, a folder, with Delta
+    command: Callable[[Place], Command]
     kinds: frozenset[str]
     share: float = 1.0
 
-    def start(self, name: str, broker: EmbeddedKafka, folder: Path, *, has_delta: bool) -> Program:
+    def start(self, name: str, broker: EmbeddedKafka, place: Place) -> Program:
         """Fetch what is missing, and start the program."""
-        folder.mkdir(parents=True)
-        found = self.command(broker.bootstrap, folder, has_delta)
+        place.folder.mkdir(parents=True)
+        found = self.command(place)
         pids = [node.pids()["broker_pid"] for node in broker.nodes]
-        return Program(name, found.words, found.environment, folder, pids)
+        return Program(name, found.words, found.environment, place.folder, pids)
 
 
-def _kafka_streams(bootstrap: str, folder: Path, _: bool) -> Command:
+def _kafka_streams(place: Place) -> Command:
     words = java_words("KafkaStreamsPeer", "kafka-streams", *_HEAP, _LOG.format("warn"))
-    return Command([*words, "PORT", bootstrap, str(folder)], os.environ)
+    return Command([*words, "PORT", place.bootstrap, str(place.folder)], os.environ)
 
 
-def _flink(bootstrap: str, _folder: Path, _: bool) -> Command:
+def _flink(place: Place) -> Command:
     # It warns of hundreds of metrics with the same name.
     words = java_words("FlinkPeer", "flink", *_HEAP, _LOG.format("error"), *_OPENED)
-    return Command([*words, "PORT", bootstrap], os.environ)
+    return Command([*words, "PORT", place.bootstrap], os.environ)
 
 
-def _quix(bootstrap: str, folder: Path, _: bool) -> Command:
+def _quix(place: Place) -> Command:
     words = [str(python_of("quix")), str(PROGRAMS / "quix_peer.py")]
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return Command([*words, "PORT", bootstrap, str(folder)], without)
+    return Command([*words, "PORT", place.bootstrap, str(place.folder)], without)
 
 
-def _confluent(bootstrap: str, _folder: Path, _: bool) -> Command:
+def _confluent(place: Place) -> Command:
     return Command(
-        [sys.executable, str(PROGRAMS / "confluent_peer.py"), "PORT", bootstrap],
+        [sys.executable, str(PROGRAMS / "confluent_peer.py"), "PORT", place.bootstrap],
         {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{TESTS}"},
     )
 
 
-def _on_spark(script: str, *more: str) -> Callable[[str, Path, bool], Command]:
-    def submitted(bootstrap: str, folder: Path, has_delta: bool) -> Command:
-        words = [*command(with_delta=has_delta), str(PROGRAMS / script)]
-        around = spark.environment(spark.find_spark(), find_java().home, MASTER, folder, CHECKOUT)
+def _on_spark(script: str, *more: str) -> Callable[[Place], Command]:
+    def submitted(place: Place) -> Command:
+        words = [*command(with_delta=place.has_delta), str(PROGRAMS / script)]
+        around = spark.environment(
+            spark.find_spark(), find_java().home, MASTER, place.folder, CHECKOUT
+        )
         path = f"{around['PYTHONPATH']}{os.pathsep}{TESTS}"
         environment = {**around, "PYTHONPATH": path}
-        return Command([*words, "PORT", bootstrap, str(folder), *more], environment)
+        return Command([*words, "PORT", place.bootstrap, str(place.folder), *more], environment)
 
     return submitted
 

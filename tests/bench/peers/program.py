@@ -23,7 +23,7 @@ from support.processes import cpu_seconds_of, cpu_seconds_of_session, of_session
 
 from eos.local.processes import end_with_parent
 
-START_S_MAX, TURN_S_MAX, END_S_MAX = 180, 1800, 60  # bounds, not measurements
+START_S_MAX, TURN_S_MAX, END_S_MAX = 600, 1800, 60  # bounds, not measurements
 _POLL_S = 0.1
 
 
