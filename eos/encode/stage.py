@@ -7,14 +7,14 @@ for each target partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from eos.arrow import array_of, binaries
+from eos.arrow import array_of
 from eos.encode.chunks import chunks
 from eos.encode.grouping import grouped
 from eos.encode.partitioner import Turn
@@ -24,6 +24,7 @@ from eos.encode.sinks import chosen, read, targets_of
 from eos.encode.split import split
 from eos.kafka.records.record_batch import BatchSpan, EncodedBatch, encode_spans
 from eos.kafka.target_partitions import Targets
+from eos.native.memory import POOL
 
 __all__ = [
     "MANIFEST_TARGET",
@@ -150,9 +151,9 @@ class _Task:
             span_targets += [target] * len(cut)
         encoded = encode_spans(rows, spans, sink.codec)
         for span, target, batch in zip(spans, span_targets, encoded, strict=True):
-            if len(batch.blob) > span.bytes_max:
+            if batch.size > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])
-                self._refuse(refusal, row, target, len(batch.blob))
+                self._refuse(refusal, row, target, batch.size)
         # All in one Arrow batch. A chunk's size is bounded, and hardly ever grows by encoding.
         return self._record_batches(span_targets, encoded)
 
@@ -177,7 +178,7 @@ class _Task:
         In place of a record batch's count it has the number of source records that were read.
         """
         pairs = np.array(sorted(self.records.items()), "<i4")
-        row = EncodedBatch(pairs.tobytes(), records_read, 0)
+        row = EncodedBatch(b"", pairs.tobytes(), records_read, 0)
         return self._batch([self.stage.n_writers], [MANIFEST_TARGET], [row])
 
     def _batch(
@@ -193,8 +194,21 @@ class _Task:
             [row.digest for row in rows],
         ]
         arrays = [array_of(c, SCHEMA.field(at).type) for at, c in enumerate(columns)]
-        blobs = binaries([row.blob for row in rows])
+        blobs = _blobs(rows)
         return pa.RecordBatch.from_arrays([*arrays, blobs], schema=SCHEMA)
+
+
+def _blobs(rows: Sequence[EncodedBatch]) -> Any:
+    """Return a column of the record batches, in memory that is used again after this column."""
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([row.size for row in rows], out=offsets[1:])
+    data = POOL.lease(int(offsets[-1]))
+    view = memoryview(data)
+    for row, start, end in zip(rows, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        middle = start + len(row.head)
+        view[start:middle], view[middle:end] = row.head, memoryview(row.payload).cast("B")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(rows), buffers, null_count=0)
 
 
 def read_manifest(blob: bytes) -> dict[int, int]:

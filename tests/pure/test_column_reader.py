@@ -65,6 +65,7 @@ DAMAGES = {
     "a header without a name": record(DELTAS, NO_KEY, NO_VALUE, number(1), b"\1", b"\1"),
     "an offset after the last": record(b"\0", number(1), NO_KEY, NO_VALUE, NO_HEADERS),
     "an offset before the first": record(b"\0", number(-1), NO_KEY, NO_VALUE, NO_HEADERS),
+    "a number of 65 bits": record(b"\xff" * 9 + b"\2", b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
     "a number of 11 bytes": record(b"\xff" * 10 + b"\0", b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
     "a time beyond microseconds": record(number(2**60), b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
 }

@@ -175,9 +175,8 @@ def test_headers_of_another_type_are_refused() -> None:
 
 def test_the_digest_tells_null_from_empty_and_key_from_value() -> None:
     def digest(key: list[bytes | None], value: list[bytes | None]) -> int:
-        return encode(
-            Columns(pa.array(key, pa.binary()), pa.array(value, pa.binary())), Codec.NONE
-        )[2]
+        columns = Columns(pa.array(key, pa.binary()), pa.array(value, pa.binary()))
+        return encode(columns, Codec.NONE).digest
 
     all_of_them = [
         digest([None], [None]),

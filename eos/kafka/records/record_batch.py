@@ -51,9 +51,18 @@ _NO_LIMIT = 2**31 - 1
 class EncodedBatch(NamedTuple):
     """A record batch without producer id, epoch, base sequence and CRC, which `stamp` adds."""
 
-    blob: bytes
+    head: bytes
+    payload: Any  # the records, bytes-like
     records: int
     digest: int
+
+    @property
+    def blob(self) -> bytes:
+        return b"".join((self.head, self.payload))
+
+    @property
+    def size(self) -> int:
+        return len(self.head) + len(self.payload)
 
 
 class BatchSpan(NamedTuple):
@@ -163,7 +172,9 @@ def _record_batch(
     start, end, bytes_max = span
     payload = compress(codec, plain)
     if HEADER_BYTES + len(payload) > bytes_max >= HEADER_BYTES + len(plain):
-        codec, payload = Codec.NONE, plain
+        codec = Codec.NONE
+    if codec is Codec.NONE:
+        payload = plain.tobytes()  # the memory of `plain` is used again
     records = end - start
     base_ms = latest_ms = rows.base_timestamp_ms
     if rows.timestamps is not None:
@@ -172,5 +183,4 @@ def _record_batch(
     length = HEADER_BYTES - _LENGTH_COUNTS_FROM + len(payload)
     head = _HEAD.pack(0, length, -1, 2)
     tail = _TAIL.pack(codec.value, records - 1, base_ms, latest_ms, -1, -1, -1, records)
-    blob = b"".join((head, b"\0\0\0\0", tail, payload))
-    return EncodedBatch(blob, records, crc)
+    return EncodedBatch(head + b"\0\0\0\0" + tail, payload, records, crc)
