@@ -116,6 +116,9 @@ def record(measured: Measured) -> int:
 def main(words: Sequence[str]) -> int:
     if words == ["--record"]:
         return record(measure())
+    if not RECORD.exists():
+        print(f"gate: {RECORD} is missing. Record a ratio on an idle machine: --record")
+        return 2
     return check(measure, json.loads(RECORD.read_text(encoding="ascii"))["cpu_ratio"])
 
 

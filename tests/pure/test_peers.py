@@ -219,6 +219,7 @@ def test_a_ratio_is_recorded_and_compared_with(
 ) -> None:
     monkeypatch.setattr(gate, "RECORD", tmp_path / "gate.json")
     monkeypatch.setattr(gate, "measure", in_turn(0.5, 0.64, 0.66, 0.66))
+    assert gate.main([]) == 2  # nothing is recorded
     assert gate.main(["--record"]) == 0
     assert gate.main([]) == 0
     assert gate.main([]) == 1
