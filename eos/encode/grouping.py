@@ -15,7 +15,10 @@ from eos.native import library
 
 
 class Group(NamedTuple):
-    """The records of one target, from `start` to `end` (exclusive)."""
+    """The records of one target partition: rows `start` to `end` (exclusive) of the sorted rows.
+
+    `target` is the partition's number in the caller's list of target partitions.
+    """
 
     target: int
     start: int
@@ -23,15 +26,15 @@ class Group(NamedTuple):
 
 
 class GroupedRows(NamedTuple):
-    """Records by target. Those of a target keep their order."""
+    """Records sorted by target partition. The records of one partition keep their order."""
 
     rows: Layout | NativeRows
     groups: list[Group]
-    order: Ints | None  # the row of each record; None: its own number
+    order: Ints | None  # each record's index in the unsorted rows; None: nothing was moved
 
 
 def grouped(columns: Columns, targets: Ints, base_timestamp_ms: int) -> GroupedRows:
-    """Group rows by their target, of which there is one number per row.
+    """Sort rows by their target partition. `targets` has the partition's number for each row.
 
     The result is the same with and without the native library.
     """

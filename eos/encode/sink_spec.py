@@ -22,10 +22,11 @@ class Partitioner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """One Kafka sink. It gets every row, or those where `where_column` is true.
+    """The settings of one Kafka sink.
 
-    It writes to one `topic`, or each row to the topic in its `topic_column`. A row's topic must be
-    one of `topics`.
+    The sink writes every row of the pipeline, or only the rows whose `where_column` is true. It
+    writes all of them to `topic`, or each row to the topic that its `topic_column` names. That
+    topic must be one of `topics`.
     """
 
     topic: str | None = None
@@ -47,7 +48,10 @@ class SinkSpec:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the rows must have."""
+        """The names of the columns that the rows written to this sink must have.
+
+        The default headers column is optional, so it is left out.
+        """
         names = (
             self.key_column,
             self.value_column,

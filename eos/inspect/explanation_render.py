@@ -161,7 +161,10 @@ def _checkpoint(found: Explanation) -> str:
 
 
 def _topics(found: Explanation) -> Iterator[str]:
-    """Yield a line for each topic, topics with changed ids first."""
+    """Yield a line for each source topic, with its topic id in the ledger and its current one.
+
+    Topics whose ids differ come first. They were recreated, deleted or added.
+    """
     ordered = sorted(found.topic_ids.items(), key=lambda item: item[1][0] == item[1][1])
     for name, (known, now) in ordered[:_TOPICS_MAX]:
         yield f"topic       {name}: {_ids(known, now)}"
@@ -180,7 +183,10 @@ def _ids(known: str | None, now: str | None) -> str:
 
 
 def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
-    """Yield the table of partitions, those with differences first."""
+    """Yield the table of source partitions, with the offsets of ledger, group and checkpoint.
+
+    Partitions whose offsets differ come first.
+    """
     if not rows:
         return
     ordered = sorted(rows, key=_is_plain)

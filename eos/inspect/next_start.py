@@ -45,10 +45,10 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Prediction:
-    """The predicted startup.
+    """What the next startup is predicted to find.
 
-    `errors` has the problems that would stop it, in its order. The other fields are filled as far
-    as these problems allow.
+    `errors` has the problems that would stop the startup, in the order of its checks. The other
+    fields are filled as far as these problems allow.
     """
 
     view: Snapshot
@@ -66,10 +66,11 @@ class Prediction:
             self.warnings.append(event.message)
 
     def attempt(self, check: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Return the result of `check`; None if it raises an error that stops a startup.
+        """Call `check` and return its result.
 
-        That error is recorded. Errors that may pass without a change are raised: they say nothing
-        about the next run.
+        If it raises an error that would stop a startup, add the error to `errors` and return None.
+        Other errors, such as an unreachable broker, may be gone in the next run, so they are
+        raised.
         """
         try:
             return check(*arguments)
@@ -129,7 +130,10 @@ def predict(view: Snapshot) -> Prediction:
 
 
 def _position(found: Prediction) -> Position | None:
-    """Return the position to resume from, without partitions that would stop the startup."""
+    """Return the position that the next run resumes from.
+
+    Topics and partitions that would stop the startup are recorded in `found.errors`, and left out.
+    """
     view, last = found.view, found.view.last
     planned, source = view.planned, view.source
     if last is None:
@@ -170,7 +174,8 @@ def _drop_missing_topics(found: Prediction, position: Position) -> Position:
 
 
 def _drop_topic(position: Position, error: EosError) -> Position:
-    """Return the position without the error's topic, or without its partition only."""
+    """Return the position without the topic that the error names. If the error also names a
+    partition, only that partition is removed."""
     topic, partition = error.fields.get("topic"), error.fields.get("partition")
     ends = {
         tp: end
@@ -201,7 +206,12 @@ def _require_table(view: Snapshot, table: Table) -> None:
 
 
 def _decide(found: Prediction, position: Position) -> None:
-    """Predict the first micro-batch: committed already, to be run, or a contradiction."""
+    """Predict what the next run does with its first micro-batch, and store that in `found`.
+
+    The ledger may show that the micro-batch is committed already, or that it must run. If Spark's
+    checkpoint contradicts `position`, the position to resume from, the error of each affected
+    partition is added to `found.errors`.
+    """
     view, up = found.view, found.upcoming
     if up is None or found.here is None:
         return

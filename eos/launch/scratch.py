@@ -21,7 +21,8 @@ _SOCKET = ".00000000-0000-0000-0000-000000000000.sock"
 _PATH_BYTES_MAX = 103
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # overrides the setting `spark.local.dir`
 _TEMPORARY = "-Djava.io.tmpdir="
-# Java reads these variables before its command line, so an option of ours would override them.
+# Java reads the options in these variables before those of its command line, and the last one wins.
+# So if the user sets the temporary folder in one of them, the launcher adds no such option.
 _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
@@ -36,7 +37,10 @@ class Scratch:
     local_dirs: str = ""
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment for the JVM. A temporary folder that the user named is kept."""
+        """Return `variables` with this run's folders, for the JVM.
+
+        If the user's Java options already name a temporary folder, Java's own files go there.
+        """
         changed = dict(variables)
         if self.local_dirs:
             changed[_LOCAL_DIRS] = self.local_dirs

@@ -297,12 +297,14 @@ def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str
 
 
 def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> Archive | None:
-    """Return the class-data archive of the driver's JVM, or None.
+    """Return the class-data archive for the driver's JVM, or None if the JVM can't use one.
 
-    There is one only if the launcher chooses the JVM's options: a local master and the Spark of
-    this environment. A pipeline with tables has another class path, and so another archive.
+    The JVM can use one only if the launcher chooses its options: with a local master and the Spark
+    of this environment. A pipeline with Delta tables has another class path, and so another
+    archive.
 
-    Spark's class path contains one jar twice. Java 21 makes an archive of it, but does not load it.
+    Java after 17 gets none: Spark's class path contains one jar twice, and Java 21 makes an archive
+    of such a class path, but does not load it.
     """
     if spark.is_installed or not master.startswith("local") or java.version > 17:
         return None
@@ -312,14 +314,16 @@ def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> 
 
 
 def dump_command(arguments: Sequence[str]) -> list[str]:
-    """Return a command with the class path of spark-submit's JVM, for writing the archive.
+    """Return the command that makes the class-data archive, which shortens the JVM's startup.
 
-    The JVM writes the archive instead of running the command."""
+    `arguments` are the words of the run's spark-submit command. The archive fits only one class
+    path, so the returned command has the same one. With the options for making an archive, its JVM
+    writes the archive and does not run `--version`."""
     return [arguments[0], "--conf", f"{_CLASS_PATH}={_class_path(arguments)}", "--version"]
 
 
 def _class_path(arguments: Sequence[str]) -> str:
-    """Return the entries before Spark's own class path."""
+    """Return the class path entries that spark-submit's arguments add before Spark's own ones."""
     found = (argument.partition("=") for argument in arguments)
     return next((value for key, _, value in found if key == _CLASS_PATH), "")
 

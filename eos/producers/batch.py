@@ -32,8 +32,10 @@ _FAR = 1 << 38
 
 @dataclass(frozen=True, slots=True)
 class BatchVerdicts:
-    """The verdicts of a table, and the states after it. `codes` has an index into VERDICTS per row.
-    `states` has all producers."""
+    """The verdicts on a table of events, and the producers' states after it.
+
+    `codes` has an index into VERDICTS for each row. `states` includes producers without events.
+    """
 
     codes: npt.NDArray[np.int8]
     states: pa.Table
@@ -42,10 +44,11 @@ class BatchVerdicts:
 def decide_all(
     events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA
 ) -> BatchVerdicts:
-    """Return the verdict of each row and the new states.
+    """Return the verdict of each row of `events`, and the producers' states after all rows.
 
-    `events` has the columns producer, partition, epoch, first, last and at_ms. `states` has the
-    schema of `table`; without it no producer is known.
+    `events` has one row for a record, or for a record batch: its producer, partition and epoch, its
+    first and last sequence, and its time (`at_ms`). `states` are the producers' states before these
+    rows, with the schema of `eos.producers.table.schema`. If it is None, all producers are unknown.
     """
     known = tables.empty(events.schema) if states is None else states
     codes = [np.zeros(0, np.int8)]

@@ -19,8 +19,10 @@ _KEYS = ("producer", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The rows of a table by group, each group in the order of arrival. `place` is the index of
-    each table row among them."""
+    """The rows of a table of events, sorted by group, each group in the order of arrival.
+
+    A group is one producer on one partition. `place` has the new index of each table row.
+    """
 
     group: Ints
     epoch: Ints
@@ -39,8 +41,11 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of all groups, one each. `first` and `last` hold the ranges of all groups;
-    `counts` is the number of ranges per group."""
+    """The states of all groups; a group is one producer on one partition.
+
+    `first` and `last` hold the sequence ranges of all groups, one group after the other. `counts`
+    is the number of ranges per group. The other columns have one entry per group.
+    """
 
     is_known: Flags
     epoch: Ints
@@ -102,8 +107,11 @@ def empty(events: pa.Schema) -> pa.Table:
 
 
 def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:
-    """Return the rows by group, the states of these groups, the groups' keys, and the states of all
-    other producers."""
+    """Group the events by producer and partition.
+
+    Return the events by group, the previous states of these groups, the groups' keys (producer and
+    partition), and the states of all producers without events.
+    """
     codes = _codes(events, states)
     of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
     order = np.argsort(of_row, kind="stable")

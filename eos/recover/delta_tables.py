@@ -12,9 +12,9 @@ from eos.recover.change import LedgerChange, Verb, no_change
 
 
 def accept_table(name: str) -> Verb:
-    """Return a verb that removes a table's state from the ledger.
+    """Return the action of `eos recover --accept-table`: remove the table's state from the ledger.
 
-    The next run accepts the table as it is, or creates it.
+    The next run then accepts the table as it is, or creates it.
     """
 
     def verb(view: Snapshot) -> LedgerChange:
@@ -35,9 +35,11 @@ def accept_table(name: str) -> Verb:
 
 
 def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
-    """Return one sentence: which micro-batch the table may lack, or that it lacks none.
+    """Return one sentence for the operator: which micro-batch the table `name` may lack, or that it
+    lacks none. `known` is the table's state in the ledger.
 
-    Only the table itself shows whether it has the last attempt.
+    The table is not read. The ledger does not show whether the rows of the last attempt were
+    written to it, so the sentence names that attempt if the table may lack it.
     """
     attempts = (
         each for each in view.ledger.newest_first(short_deadline()) if each.attempt is not None

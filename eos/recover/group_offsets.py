@@ -23,7 +23,8 @@ def from_group(view: Snapshot) -> LedgerChange:
     if not found:
         raise UsageError(
             "group_without_offsets",
-            f"{view.name}: the group {view.planned.names.group!r} has no offsets of the source",
+            f"{view.name}: --from-group can't resume from the pipeline's group "
+            f"{view.planned.names.group!r}: it has no offsets of the source's topics",
             hint="is this the right cluster? Offsets expire, and a group can be deleted; "
             f"`eos recover {view.name}` lists what else is left to resume from",
         )
@@ -55,8 +56,9 @@ def restore_group(view: Snapshot) -> LedgerChange:
     if view.last is None:
         raise UsageError(
             "restore_from_empty_ledger",
-            f"{view.name}: the ledger is empty, so there is nothing to restore from",
-            hint=f"`eos recover {view.name}` lists what is left to resume from",
+            f"{view.name}: --restore-group can't set the offsets of group "
+            f"{view.planned.names.group!r}: they are copied from the ledger, which is empty",
+            hint=f"`eos recover {view.name}` lists what else is left to resume from",
         )
     view.require_same_topics()
     found = _visible(view, view.group(before.ends))

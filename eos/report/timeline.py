@@ -58,9 +58,10 @@ class Times:
 
 @dataclass(slots=True)
 class OffsetSpan:
-    """Offsets of a partition in an interval or in all of them.
+    """The offsets of one partition that the pipeline read or wrote, in one interval or in all.
 
-    `first` to `last` may include offsets of others; `count` were read or written.
+    They are `count` offsets between `first` and `last`. In between may be offsets that other
+    clients wrote, or that this pipeline did not read.
     """
 
     first: int
@@ -81,7 +82,12 @@ Spans = dict[TopicPartition, OffsetSpan]
 
 
 def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
-    """Add `others` to `spans`; with `is_new` they are owned by `spans` and not copied."""
+    """Add the offset spans of `others` to `spans`, in place.
+
+    Two spans of one partition become one, from the lower first offset to the higher last one, with
+    the sums of their counts. With `is_new` the caller gives up the span objects in `others`, so
+    they are stored in `spans` without a copy.
+    """
     for tp, span in others.items():
         if tp in spans:
             spans[tp].join(span)
@@ -111,12 +117,18 @@ COMMITTED, REDONE, ABORTED, FENCED = KINDS = ("committed", "redone", "aborted", 
 
 
 def is_try(each: Transaction) -> bool:
-    """Return whether to show it as an attempt: an attempt, or any aborted transaction."""
+    """Return whether the page shows the transaction as an attempt.
+
+    It does for attempts of micro-batches, and for every aborted transaction.
+    """
     return each.is_attempt or not each.is_committed
 
 
 def kind_of(each: Transaction) -> str:
-    """Return the outcome; `redone` means committed after failed attempts of the micro-batch."""
+    """Return the transaction's outcome, one of KINDS.
+
+    `redone`: it was committed, after failed attempts of the same micro-batch.
+    """
     if each.is_fenced:
         return FENCED
     if not each.is_committed:
@@ -183,9 +195,9 @@ class Timeline:
         return (at - _EPOCH) // timedelta(milliseconds=self.width_ms)
 
     def add(self, each: Transaction) -> datetime:
-        """Add a transaction and return its time.
+        """Add a transaction to the interval of its end, or else of its begin. Return that time.
 
-        If neither end nor begin is known, the time of the previous one is used.
+        If neither is known, the time of the previously added transaction is used.
         """
         self._last = at = each.ended_at or each.begun_at or self._last
         place = self.place_of(at)

@@ -94,7 +94,9 @@ class Stopping:
             return
         self._requested_at = time.monotonic()
         self._requested.set()
-        # An alarm, not a thread: the signal may interrupt the main thread while it starts a thread.
+        # The time limit is an alarm signal, not a timer thread. The stop signal may interrupt the
+        # main thread while it is starting a thread and holds a lock of the threading module.
+        # Starting another thread here could then deadlock.
         signal.setitimer(signal.ITIMER_REAL, self._finish_s + STOP_S_MAX)
         if self._running is not None:
             self._stop()

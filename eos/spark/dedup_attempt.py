@@ -67,9 +67,10 @@ _RETRY = "Aborting this attempt and retrying with validation before writing"
 class DedupAttempt:
     """Dedup of one attempt.
 
-    `rules` have the policy of this attempt, `states` the producers' states that it begins with and
-    the reports of its tasks. `verdicts` returns the code of each row, in every task that reads
-    rows. `micro_batches_left` is how many validate first, this one included.
+    `rules` has the dedup policy. `states` has the producers' states before the attempt, and the
+    reports of its tasks. `verdicts` returns the verdict code of each row, in every task that reads
+    rows. `micro_batches_left` counts the micro-batches, from this one on, that validate records
+    before writing.
     """
 
     rules: StampRules
@@ -113,8 +114,11 @@ class DedupAttempt:
         return min(self.parallelism, SHARDS) if is_after else 0
 
     def after_write(self, tasks: int) -> Callable[[int], None]:
-        """Return the function that each writing task calls at its end. If this attempt validates
-        after writing, the first `tasks` of them validate records there."""
+        """Return the function that each writing task calls, with its number, after it has written.
+
+        If the attempt writes records before validation, the tasks with numbers below `tasks` each
+        validate a part of all records' producer stamps there. Otherwise the function does nothing.
+        """
         stage = self.states.stage
         if not isinstance(self.verdicts, OptimisticPass):
             return nothing

@@ -190,8 +190,12 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
 
 
 def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadline) -> None:
-    """Write a ledger record and abort it. Raise FencedError if another instance owns the
-    pipeline, or `ledger_stale` if the record's offset shows that the ledger has more records."""
+    """Test whether this instance still owns the pipeline and has read the whole ledger.
+
+    Write a ledger record in a transaction, and abort it. Raise FencedError if another instance has
+    fenced this one. Raise `ledger_stale` if the record's offset shows that the ledger has records
+    which this instance did not read.
+    """
     identity = coordinator.begin(deadline)
     try:
         record = ledger.record("start", Position(ends={}, topic_ids={}), identity=identity)

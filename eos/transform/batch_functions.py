@@ -54,7 +54,7 @@ def in_batches(
 
 
 def returned(before: Sequence[StructField], returns: str) -> StructType:
-    """Return the columns of a step's rows. `before` are those of the rows that it gets."""
+    """Return the columns of the rows that a step returns. `before` are its input columns."""
     from pyspark.sql.types import StructType
 
     first, _, rest = returns.strip().partition(",")

@@ -161,7 +161,10 @@ def last_in_batches(
     transforms: Sequence[Transform],
     tables: Mapping[str, DataFrame] | None = None,
 ) -> batch_functions.InBatches | None:
-    """Return the last step with its input rows if it is a pandas or Arrow function, else None."""
+    """Apply all steps but the last, and return the last one together with its input rows.
+
+    Return None if the last step is not a pandas or Arrow function.
+    """
     last = transforms[-1] if transforms else None
     if not isinstance(last, Function) or last.kind == "python":
         return None
@@ -171,8 +174,11 @@ def last_in_batches(
 def batch_step(
     step: Transform, before: Sequence[StructField]
 ) -> tuple[batch_functions.Kind, batch_functions.TaskFunction, StructType] | None:
-    """Return the kind of a pandas or Arrow step, its function for tasks, and the columns that it
-    returns; None for another step. `before` are the columns that it gets."""
+    """Return how to run a step in tasks, or None if the step is not a pandas or Arrow function.
+
+    The result has the kind ("pandas" or "arrow"), the function that the tasks call, and the columns
+    of the rows that it returns. `before` are the columns of its input rows.
+    """
     if not isinstance(step, Function) or step.kind == "python":
         return None
     _travel_by_value(step.modules)

@@ -228,7 +228,10 @@ def _refuse(call: str, remedy: str) -> None:
 
 
 def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
-    """Return a replacement that raises inside a transform, and else calls the original."""
+    """Return a replacement of a method or property that raises if a transform uses it.
+
+    Outside of transforms the replacement calls the original.
+    """
     call = f"{owner}.{name}"
     if isinstance(original, property | functools.cached_property):
 
@@ -258,14 +261,19 @@ def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
     def sql(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
         if not _QUERY.match(query):
             _refuse("SparkSession.sql", "only queries (SELECT, WITH, FROM ...) are allowed here")
-        # For a DataFrame in `FROM {rows}`, Spark itself creates a view, which is guarded.
+        # If the query names a DataFrame, as in `FROM {rows}`, PySpark creates a temporary view for
+        # it. Inside a transform that method is rejected, so `allowed` switches the check off while
+        # `spark.sql` runs.
         return allowed(self, query, *args, **kwargs)
 
     return sql
 
 
 def _allow_inside(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement that may itself call guarded methods."""
+    """Return a replacement of the method `original` that switches the check off while it runs.
+
+    So `original` may call methods that a transform itself may not call.
+    """
 
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
