@@ -16,7 +16,7 @@ ALIGNMENT = 64
 _SMALL_BYTES = 1 << 16  # malloc itself uses such memory again
 _BLOCKS_MAX = 6
 _BLOCK_BYTES_MAX = 32 << 20  # larger memory is rare, and is not kept
-_BYTES_MAX = 96 << 20  # of all blocks; pages that were never used take no memory
+_BYTES_MAX = 32 << 20  # of all blocks; pages that were never used take no memory
 
 
 class Pool:

@@ -120,7 +120,7 @@ class Member:
         for source in range(self._exchange.tasks):
             path = self._exchange.path(source, f"for-{self._task}")
             if path.exists():
-                with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+                with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
                     yield from stream
 
     def _file(self, writer: int) -> Any:

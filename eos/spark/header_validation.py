@@ -25,7 +25,7 @@ from eos.encode.record_errors import at_of
 
 # The most rows, in bytes, that a task holds until their verdicts are known. Rows that it is
 # encoding are not included.
-HELD_BYTES_MAX = 32 << 20
+HELD_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

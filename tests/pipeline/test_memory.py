@@ -14,7 +14,7 @@ from support.project import Project
 
 pytestmark = pytest.mark.long
 
-WORKER_MB_MAX = 200
+WORKER_MB_MAX = 250
 SMALL_RECORDS, SMALL_BYTES = 800_000, 180
 LARGE_RECORDS, LARGE_BYTES = 10_000, 10_000
 MARK = "EOS_TEST_MEMORY"
