@@ -28,8 +28,8 @@ from eos.startup.source_state import above
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The Arrow reader raises these errors for what only Spark's source can read.
-_ONLY_SPARKS = frozenset({"record_batch_format_old", "native_library_missing"})
+# The Arrow reader raises this error for record batches that only Spark's source can read.
+_ONLY_SPARKS = "record_batch_format_old"
 _ROWS, _BYTES = (
     f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")
 )
@@ -95,7 +95,7 @@ class SourceReader:
 
     def falls_back(self, error: EosError) -> bool:
         """Return whether the error ends the use of the Arrow reader in this run."""
-        if error.code not in _ONLY_SPARKS or not self._is_arrow:
+        if error.code != _ONLY_SPARKS or not self._is_arrow:
             return False
         self._is_arrow = False
         name, message = self._plan.names.pipeline, error.message

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import doubles
 from support.errors import raises
 
-from eos.errors import UsageError
+from eos.errors import AttemptFailedError, UsageError
+from eos.kafka.api import TopicPartition
+from eos.kafka.read_errors import old_format
 from eos.plan.plan import Plan
-from eos.plan.reader import OVERRIDE, choose_reader, foreseen
+from eos.plan.reader import (
+    ARROW_NAME,
+    OVERRIDE,
+    SPARK_NAME,
+    ReaderChoice,
+    choose_reader,
+    foreseen,
+)
+from eos.run import source_reader
+from eos.run.source_reader import SourceReader
 
 NO_LIBRARY = "it was not built on this machine"
 
@@ -60,6 +73,22 @@ def test_the_variable_replaces_what_the_file_declares(plan: Plan, monkeypatch: p
     monkeypatch.setenv(OVERRIDE, "java")
     with raises("reader_unknown", UsageError):
         choose_reader(plan, "")
+
+
+def test_old_record_batches_end_the_use_of_the_arrow_reader(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[Any] = []
+    monkeypatch.setattr(source_reader, "slots", lambda _spark: 2)
+    bus: Any = SimpleNamespace(emit=warned.append)
+    nobody: Any = None
+    reader = SourceReader(plan, ReaderChoice("arrow", ""), nobody, nobody, bus)
+    assert not reader.falls_back(AttemptFailedError("spark_job_failed", "a worker died"))
+    assert (reader.name, warned) == (ARROW_NAME, [])
+    old = old_format(TopicPartition("orders", 1), 7)
+    assert reader.falls_back(old)
+    assert (reader.name, len(warned)) == (SPARK_NAME, 1)
+    assert not reader.falls_back(old)  # Spark's source has the last word
 
 
 def test_a_plan_names_its_reader(plan: Plan):
