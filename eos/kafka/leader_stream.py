@@ -146,7 +146,7 @@ class LeaderStream:
         """Wait until the broker accepts requests again. Return False if the deadline is before."""
         assert self._connection is not None
         left_ms = int((self._connection.resume_at - time.monotonic()) * 1000) + 1
-        time.sleep(deadline.at_most_ms(max(0, left_ms)) / 1000)
+        time.sleep(deadline.at_most_ms(max(0, left_ms)) / 1000)  # the broker names the time
         return not deadline.has_passed
 
     def _usable_connection(self, deadline: Deadline) -> ExclusiveConnection:

@@ -41,7 +41,7 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PythonPlan:
-    """What a task does with the source's records before it encodes them."""
+    """The work of a task on the source's records before it encodes them."""
 
     rows: SinkRows
     kind: Kind = "arrow"
