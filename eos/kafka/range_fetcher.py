@@ -30,6 +30,7 @@ _UNKNOWN_ERROR, _OUT_OF_RANGE = -1, 1  # a broker may fail once, as to read a re
 _RETRIED = RETRIED | {_UNKNOWN_ERROR}
 _PROBE_MS = 10_000
 _PAUSE_MS, _PAUSE_MS_MAX = 20, 500
+_LOOKUP_MS = 1_000  # enough for a cluster that answers
 _TRUSTED_MS = 1_000  # a leader without new records may have been replaced
 
 
@@ -86,6 +87,7 @@ class RangeFetcher:
         """Wait for the next piece of this range. The time that the caller needs does not count."""
         deadline, backoff = Deadline.after_ms(self._patience_ms), Backoff(_PAUSE_MS, _PAUSE_MS_MAX)
         answer: FetchedPartition | None = None  # the last one
+        has_failed = False
         trusted = Deadline.after_ms(_TRUSTED_MS)
         while True:
             began_ms = deadline.left_ms
@@ -96,14 +98,15 @@ class RangeFetcher:
                 if isinstance(found, Piece):
                     return found
                 answer = found or answer
+                has_failed = True
                 is_moved = found is not None and self._is_moved(wanted, found, deadline)
             except NoAnswerError as lost:
                 self._cluster.lost(lost)
                 answer = None if deadline.left_ms > LAST_MOMENTS_MS else answer
-                is_moved = True
+                has_failed = is_moved = True
             except UnavailableError:
-                # A lookup that had no time left would hide the cause of earlier failures.
-                if answer is None or began_ms > LAST_MOMENTS_MS:
+                # A lookup that had little time would hide the cause of earlier failures.
+                if not has_failed or began_ms > _LOOKUP_MS:
                     raise
                 is_moved = True
             if deadline.has_passed:

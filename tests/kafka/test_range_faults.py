@@ -124,7 +124,7 @@ def test_a_broker_that_never_answers_is_named_at_the_deadline(
     ranges = ranges_of(proxied.bootstrap, [proxied_topic])
     proxied.proxy.rule("Fetch", Do.DROP_REQUEST, client="reader", times=100)
     with raises("partition_leader_unavailable", UnavailableError) as caught:
-        read_ranges(reader, ranges, patience_ms=2_500)
+        read_ranges(reader, ranges, patience_ms=1_900)
     assert f"{proxied_topic}-0 could not be read from offset 0 to " in caught.value.message
     assert "its leader did not answer" in caught.value.message
 

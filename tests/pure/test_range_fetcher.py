@@ -20,6 +20,7 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.fetch_wire import FetchedPartition
 from eos.kafka.range_fetcher import Range, RangeFetcher
 from eos.kafka.records.record_batch import Columns, encode
+from eos.kafka.refusals import unreachable
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC = FetchResponse.FetchableTopicResponse
@@ -237,6 +238,28 @@ def test_a_follower_that_became_leader_may_serve_the_last_records_later(
         read(Cluster({A: [broker]}), Range(A, 0, 20), patience_ms=300)
     assert "its leader has records up to offset 10" in caught.value.message
     assert asked == [20]
+
+
+@pytest.mark.parametrize(
+    ("patience_ms", "code"),
+    [(900, "partition_leader_unavailable"), (60_000, "brokers_unreachable")],
+)
+def test_a_lookup_with_little_time_left_does_not_hide_a_silent_leader(
+    monkeypatch: pytest.MonkeyPatch, patience_ms: int, code: str
+) -> None:
+    cluster = Cluster({A: [Broker({A: Log(0)}, "lost")]})
+    first_lookup = cluster.leaders
+
+    def leaders(partitions: Iterable[TopicPartition], deadline: Deadline) -> Any:
+        monkeypatch.setattr(cluster, "leaders", fails)
+        return first_lookup(partitions, deadline)
+
+    def fails(*_: object) -> Any:
+        raise unreachable(("b:1",), "its deadline passed")
+
+    monkeypatch.setattr(cluster, "leaders", leaders)
+    with raises(code, UnavailableError):
+        read(cluster, Range(A, 0, 20), patience_ms=patience_ms)
 
 
 def test_a_leader_without_new_records_is_asked_for_one_range_alone() -> None:
