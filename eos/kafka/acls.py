@@ -14,10 +14,10 @@ from eos.errors import PRINCIPAL, THE_PRINCIPAL
 RESOURCES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 
 _FLAGS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id"}
-# Spelling of kafka-acls.sh. Messages use the spelling of Kafka's documentation.
+# Operations that kafka-acls.sh spells differently from Kafka's documentation and our messages.
 _OPERATIONS = {"DESCRIBE_CONFIGS": "DescribeConfigs", "IDEMPOTENT_WRITE": "IdempotentWrite"}
-# Requests that need another operation than most requests for the same kind of resource. READ and
-# WRITE imply DESCRIBE.
+# The operation that a request needs, by request and error code, where `_USUAL` does not apply. READ
+# and WRITE imply DESCRIBE.
 _BY_REQUEST = {
     ("CreateTopics", 29): "CREATE",
     ("CreateTopics", 31): "CREATE",
@@ -60,9 +60,10 @@ class Right:
 
 
 def missing(request: str, code: int, name: str = "") -> Right | None:
-    """Return the missing permission; None if the code is not an authorization error.
+    """Return the permission that an error code of the broker shows to be missing.
 
-    `request` is the name of the request in Kafka's protocol."""
+    Return None if the code is not an authorization error. `request` is the request's name in
+    Kafka's protocol, and `name` the name of the resource."""
     resource = RESOURCES.get(code)
     if resource is None:
         return None

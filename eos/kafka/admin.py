@@ -1,4 +1,4 @@
-"""How are topics, offsets, producers and settings looked up, and topics created?"""
+"""Look up offsets, producers, groups and settings in Kafka, create topics and delete records."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ def query_leaders(
     build: Callable[[list[TopicPartition]], Any],
     deadline: Deadline,
 ) -> dict[TopicPartition, Any]:
-    """Return each partition's result from its leader. If leaders move, retry until the deadline."""
+    """Send a request to the leader of each partition, and return the result of each partition.
+
+    `build` makes one leader's request. If leaders move or are silent, retry until the deadline."""
     missing = set(partitions)
     found: dict[TopicPartition, Any] = {}
     codes: dict[TopicPartition, int] = {}
@@ -143,7 +145,7 @@ def query_leaders(
         except UnavailableError:
             if is_first:
                 raise
-            break  # too little time was left, and the errors of earlier tries explain more
+            break  # raise the error of an earlier try: this lookup only ran out of time
         is_first = False
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
@@ -194,7 +196,8 @@ def committed_offsets(
         try:
             response = cluster.send_repeatable(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
-                # Without require_stable, a pending commit would return the previous offset.
+                # Without require_stable, the broker ignores offsets of an open transaction and
+                # returns older ones.
                 lambda: OffsetFetchRequest(
                     version=8, groups=[request(group_id=group, topics=topics)], require_stable=True
                 ),
@@ -278,7 +281,7 @@ def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
 
 
 def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
-    """Return the value of a setting on each broker, as values may differ between brokers."""
+    """Return a setting's value on each broker, by broker id. Brokers may have different values."""
 
     def build(node: int) -> Any:
         return _describe_config(_BROKER, str(node), name)
@@ -376,9 +379,9 @@ def create_topic(
 
 
 def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
-    """Wait until the brokers know the topic and each partition has a leader.
+    """Wait until the brokers know a new topic and each of its partitions has a leader.
 
-    CreateTopics returns once the controller has logged the topic. Brokers get it later."""
+    CreateTopics returns once the controller has logged the topic. Brokers learn of it later."""
     for _ in tries(deadline):
         info = cluster.topics([topic], deadline)[topic]
         if info.partitions:

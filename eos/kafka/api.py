@@ -1,9 +1,9 @@
-"""Which requests does a transaction send to Kafka, and which answers does it get?
+"""The requests of a Kafka transaction and their answers, as an interface: `TransactionPort`.
 
-Two classes implement `TransactionPort`: `kafka.client.KafkaClient` for a real cluster, and the
-simulated broker of the tests. Requests return Kafka's error codes and decide nothing. `outcomes`
-maps a code to its meaning, and `transaction.protocol` decides the reaction. A request without an
-answer raises `NoAnswerError`.
+Two classes implement it: `kafka.client.KafkaClient` for a real cluster, and the simulated broker of
+the tests. A method returns Kafka's error code and does not react to it. `kafka.outcomes` maps a
+code to its meaning, and `transaction.protocol` decides the reaction. A request without an answer
+raises `NoAnswerError`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A producer id and its epoch. Each attempt has its own identity ("one epoch, one attempt")."""
+    """A producer id and its epoch. Each try to write a micro-batch has an identity of its own."""
 
     producer_id: int
     epoch: int
@@ -38,7 +38,7 @@ NO_IDENTITY = Identity(-1, -1)
 
 
 class TransactionProfile(Enum):
-    """Transaction protocol version. It pins the API version of every request.
+    """Version of Kafka's transaction protocol. It fixes the API version of every request.
 
     TV2 requires that the cluster's finalized `transaction.version` is at least 2. TV1 is correct on
     every cluster whose brokers verify partitions (KIP-890)."""
@@ -60,14 +60,16 @@ class Api(Enum):
 
 
 class Answer(NamedTuple):
-    """An error code (0 is NONE), and the broker's message if it sent one."""
+    """The broker's answer to a request: Kafka's error code (0: success), and its message if any."""
 
     error: int
     message: str = ""
 
 
 class IdentityAnswer(NamedTuple):
-    """Answer to InitProducerId or EndTxn, with the identity to use from now on."""
+    """Answer to InitProducerId or EndTxn, with the identity to use from now on.
+
+    After an error, the identity is `NO_IDENTITY`."""
 
     error: int
     identity: Identity = NO_IDENTITY
@@ -103,7 +105,7 @@ class DescribedProducer:
 
 
 class TransactionPort(Protocol):
-    """The requests of one transaction. The profile of a port never changes."""
+    """A client that sends the requests of transactions, all with one transaction profile."""
 
     @property
     def profile(self) -> TransactionProfile: ...
@@ -111,10 +113,10 @@ class TransactionPort(Protocol):
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, identity: Identity, deadline: Deadline
     ) -> IdentityAnswer:
-        """Return a new identity. With `NO_IDENTITY`, fence the current owner of the transactional
-        id.
+        """Return a new identity for a transactional id.
 
-        With (id, epoch), the request succeeds only if this is still the current identity (KIP-360).
+        With `NO_IDENTITY`, fence the current owner of the id. With any other identity, the request
+        succeeds only if that identity is still the current one (KIP-360).
         """
 
     def add_partitions(
@@ -129,7 +131,7 @@ class TransactionPort(Protocol):
     def add_offsets(
         self, transactional_id: str, identity: Identity, group: str, deadline: Deadline
     ) -> Answer:
-        """Add the group to the transaction. TV1 only: under TV2 the offset commit does this."""
+        """Add a consumer group to the transaction. TV1 only: under TV2 `commit_offsets` does it."""
 
     def produce(
         self,
@@ -158,14 +160,14 @@ class TransactionPort(Protocol):
         *,
         on_sent: Callable[[], None] | None = None,
     ) -> IdentityAnswer:
-        """Commit or abort. TV2 returns the next identity, TV1 returns the identity that was sent.
+        """Commit or abort the transaction.
 
-        `on_sent` is called after the request was sent and before the wait for its answer. Crash
-        tests need this hook, because no other code runs at that moment.
+        TV2 returns the next identity, TV1 returns the given identity. `on_sent` is called after the
+        request was sent and before its answer is processed. Crash tests need this hook.
         """
 
     def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
-        """Return the coordinator's state of a transactional id. Raise EosError if it has none."""
+        """Return the coordinator's state of a transactional id. Raise EosError if it is unknown."""
 
     def forget_coordinators(self) -> None:
         """Forget all coordinators, so that the next request looks its coordinator up again.

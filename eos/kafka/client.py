@@ -1,4 +1,4 @@
-"""How does the pipeline send the requests of a transaction, and look up facts of a cluster?"""
+"""The Kafka client: it sends a transaction's requests, looks up offsets and settings, and reads."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ _COORDINATOR_MOVED = frozenset({15, 16})
 
 
 class KafkaClient:
-    """Implementation of `TransactionPort` for a real cluster. Thread-safe.
+    """Client of a real Kafka cluster. Thread-safe. It implements `TransactionPort`.
 
     Guarantees: each call ends at its deadline. A request is retried automatically only if it is
-    read-only or was certainly never sent. `NoAnswerError.fields` has `sent`, `api` and `node`.
+    idempotent (lookups, creating a topic, deleting records) or was certainly never sent. The fields
+    of `NoAnswerError` are `sent`, `api` and `node`.
     Not guaranteed: an unanswered request may have been executed, or may still be executed.
     """
 
@@ -73,7 +74,9 @@ class KafkaClient:
 
     @property
     def answered_at(self) -> float:
-        """Return the monotonic time of a broker's last answer, or of the client's creation."""
+        """Return when any broker last answered, or else when the client was created.
+
+        The unit is seconds of `time.monotonic()`."""
         return self._connections.answered_at
 
     def close(self) -> None:
@@ -159,8 +162,8 @@ class KafkaClient:
     ) -> PendingProduce:
         """Send one record batch per partition with acks=all. Don't wait for the answer.
 
-        Requests to one leader arrive in the order of these calls. If the request `after` was lost,
-        this request fails without being sent.
+        The broker `leader` must lead all these partitions. Requests to one broker are sent in the
+        order of these calls. If the request `after` failed, this request fails without being sent.
         """
         # The broker's timeout is shorter than the client's. So REQUEST_TIMED_OUT arrives before
         # the client's timeout, which would close the connection.
@@ -212,7 +215,7 @@ class KafkaClient:
         return transactions.transaction_state(self._cluster, transactional_id, deadline)
 
     def list_transactions(self, deadline: Deadline) -> Sequence[ListedTransaction]:
-        """Return the transactions of all coordinators."""
+        """Return the transactions of all coordinators that this user may describe."""
         return transactions.list_transactions(self._cluster, deadline)
 
     def forget_coordinators(self) -> None:
@@ -238,7 +241,7 @@ class KafkaClient:
         )
 
     def _checked(self, answer: _A) -> _A:
-        """Forget coordinators if the answer's error means that the coordinator moved."""
+        """Return the answer. If its error means that a coordinator moved, forget the cached one."""
         if answer.error in _COORDINATOR_MOVED:
             self._cluster.forget_coordinators()
         return answer
@@ -248,7 +251,9 @@ class KafkaClient:
     def leaders(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """Return the cached leaders. After a leader error, call `refresh_metadata` first."""
+        """Return the broker id of each partition's leader. Only unknown leaders are looked up.
+
+        After an error that a wrong leader causes, call `refresh_metadata` first."""
         return self._cluster.leaders(partitions, deadline)
 
     def refresh_metadata(self, topics: Iterable[str], deadline: Deadline) -> None:
@@ -257,7 +262,10 @@ class KafkaClient:
     def topics(
         self, names: Iterable[str] | re.Pattern[str], deadline: Deadline
     ) -> Mapping[str, TopicInfo]:
-        """Return the named topics with their errors, or all topics that fully match a pattern."""
+        """Return the metadata of the named topics, or of all topics whose name matches a pattern.
+
+        A missing topic has an error code. A pattern must match the whole name, and omits internal
+        topics."""
         return self._cluster.topics(names, deadline)
 
     def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
@@ -270,9 +278,10 @@ class KafkaClient:
     def list_offsets(
         self, partitions: Iterable[TopicPartition], at: At, *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """Return offsets at "earliest", "latest" or a time in ms (-1: no record that late).
+        """Return each partition's offset `at` "earliest", "latest" or a time in milliseconds.
 
-        With `committed`, "latest" is the last stable offset."""
+        For a time, this is the first offset with that timestamp or a later one, else -1. With
+        `committed`, "latest" is the last stable offset."""
         return admin.list_offsets(self._cluster, partitions, at, committed, deadline)
 
     def committed_offsets(
@@ -281,15 +290,15 @@ class KafkaClient:
         deadline: Deadline,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the group's offsets for these or all partitions. Wait for open transactions.
+        """Return the committed offsets of a consumer group, for these partitions or for all.
 
-        If none are named, the broker omits a partition whose first offset is still pending. So
-        name the partitions, or end the transaction first.
+        While a transaction with offsets of a partition is open, wait until the deadline. Without
+        `partitions`, the broker omits a partition whose first offset is in an open transaction.
         """
         return admin.committed_offsets(self._cluster, group, partitions, deadline)
 
     def group_state(self, group: str, deadline: Deadline) -> str:
-        """Return the group's state in Kafka's notation (`Stable`, `Empty`); "" without a group."""
+        """Return a consumer group's state, such as `Stable` or `Empty`; "" if it does not exist."""
         return admin.group_state(self._cluster, group, deadline)
 
     def describe_producers(
@@ -300,14 +309,14 @@ class KafkaClient:
     def delete_records(
         self, before: Mapping[TopicPartition, int], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """Delete the records below these offsets. Return each partition's new first offset."""
+        """Delete all records below the given offsets. Return each partition's new first offset."""
         return admin.delete_records(self._cluster, before, deadline)
 
     def topic_config(self, topic: str, name: str, deadline: Deadline) -> str:
         return admin.topic_config(self._cluster, topic, name, deadline)
 
     def broker_config(self, name: str, deadline: Deadline) -> str:
-        """Return a setting of one broker. Use this only for settings that are equal on all."""
+        """Return a setting's value on the broker with the lowest id; other brokers may differ."""
         return admin.broker_config(self._cluster, name, deadline)
 
     def create_topic(
@@ -318,7 +327,7 @@ class KafkaClient:
         config: Mapping[str, str],
         deadline: Deadline,
     ) -> bool:
-        """Create a topic and wait for its leaders. Return False if it existed before.
+        """Create a topic and wait for its leaders. Return False if the topic existed before.
 
         `partitions` and `replication` of -1 mean the broker's defaults.
         """
@@ -329,12 +338,12 @@ class KafkaClient:
         return features.transaction_version(self._cluster, deadline)
 
     def agree_on_profile(self, deadline: Deadline) -> TransactionProfile:
-        """Choose the profile that the cluster supports, or raise UnsupportedBrokerError.
+        """Return the transaction profile, TV1 or TV2, that the cluster supports.
 
-        Call it before the fence, so that a startup that can't run fences no running instance. Call
-        it again after the fence: a version is reliable only if it was read after InitProducerId
-        (KAFKA-18227). The profile then stays fixed for this process. If the cluster is upgraded
-        meanwhile, it still serves TV1, and the next run uses TV2.
+        Raise UnsupportedBrokerError if it supports neither. Call this before InitProducerId fences
+        the running instance, so that a startup that can't run fences none. Call it again
+        afterwards, because only then is the version reliable (KAFKA-18227). The first call fixes
+        the profile for this client. If the cluster is upgraded meanwhile, it still serves TV1.
         """
         found = features.profile_of(self._cluster, deadline)
         if self._profile is TransactionProfile.TV2 and found is TransactionProfile.TV1:
@@ -359,9 +368,8 @@ class KafkaClient:
     ) -> Sequence[StoredRecord]:
         """Return the records with offset_start <= offset < offset_end.
 
-        Stop after `records_max` records, or after the record that reaches `bytes_max`. By default
-        bytes are unlimited, because the ledger needs its newest record. With `committed`, leave out
-        aborted transactions and wait for open ones.
+        Stop after `records_max` records, or after the record that reaches `bytes_max`. With
+        `committed`, leave out aborted transactions and wait for open ones.
         """
         bounds = records_max, bytes_max
         return record_reader.read_records(
@@ -371,7 +379,7 @@ class KafkaClient:
     def fetch(
         self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
     ) -> FetchedBytes:
-        """Return raw log bytes up to the last stable offset. The caller parses record batches."""
+        """Return raw log bytes from `position` on, at most up to the last stable offset."""
         return fetch(self._cluster, partition, position, deadline, bytes_max)
 
     def fetch_ranges(
@@ -381,7 +389,7 @@ class KafkaClient:
         fetch_bytes: int = FETCH_BYTES_MAX,
         patience_ms: int = PATIENCE_MS,
     ) -> RangeFetcher:
-        """Return what fetches the committed record batches of these ranges, for one thread."""
+        """Return a fetcher of the committed record batches in offset ranges, for one thread."""
         return RangeFetcher(
             self._cluster,
             self._connections.exclusive,

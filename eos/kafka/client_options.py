@@ -1,4 +1,4 @@
-"""How do security settings become options of kafka-python? (Secrets are read here.)"""
+"""Convert a profile's security settings into kafka-python's options. Secrets are read here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FLAGS = {"true": True, "false": False}
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Return kafka-python's options. Raise UsageError for an unknown name or an unusable file.
+    """Return kafka-python's security options, with the values of secrets.
 
-    kafka-python itself ignores names that it does not know."""
+    Raise UsageError for an unknown name, which kafka-python would ignore, or an unusable file."""
     known = sorted(
         name
         for name in KafkaConnectionManager.DEFAULT_CONFIG
@@ -92,7 +92,9 @@ def _require_pem(options: Mapping[str, Any]) -> None:
 
 
 def _require_file(name: str, path: Path) -> None:
-    """Raise UsageError with file and host if a file is unreadable. kafka-python names neither."""
+    """Raise UsageError if a file is unreadable on this host.
+
+    The error names file and host. kafka-python's own error names neither."""
     try:
         path.open("rb").close()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Which broker leads a partition or coordinates an id, and how are requests to it retried?
+"""Find the broker that leads a partition or coordinates an id, and send requests to it.
 
 A read-only request is retried after a lost connection until its deadline, on another broker if any
-broker can answer. A request that changes something is retried only if it was certainly never sent.
+broker can answer. `send_once` retries a request only if it was certainly never sent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Kind(IntEnum):
 
 
 class NoCoordinatorError(Exception):
-    """FindCoordinator failed with this error code: permanently, or until the deadline."""
+    """Error of FindCoordinator, with Kafka's code: permanent, or not over before the deadline."""
 
     def __init__(self, error: int, message: str) -> None:
         super().__init__(error, message)
@@ -61,10 +61,10 @@ class NoCoordinatorError(Exception):
 
 
 def tries(deadline: Deadline) -> Iterator[None]:
-    """Yield once per try: at least once, then after growing pauses until the deadline.
+    """Yield once for each try of a request: at least once, then after growing pauses.
 
-    No try begins in the last 50 ms. It would have no time for an answer, so it would close its
-    connection, and its timeout would hide the cause of earlier failures.
+    No retry begins in the last 50 ms before the deadline. It would have no time for an answer, and
+    its timeout would hide the cause of earlier failures.
     """
     backoff = Backoff()
     yield
@@ -92,18 +92,20 @@ class Cluster:
     # -- asking ------------------------------------------------------------------------------
 
     def limited(self, deadline: Deadline) -> Deadline:
-        """Return the deadline of one try: the given one, but at most the request timeout."""
+        """Return the deadline of one try: now plus the request timeout, or `deadline` if earlier."""
         return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
 
     def query_any(self, build: Callable[[], Any], deadline: Deadline) -> Any:
-        """Ask one broker after another until one answers."""
+        """Send a request that any broker can answer to one broker after another. Return the answer.
+
+        Raise UnavailableError if none answers before the deadline."""
         cause = ""
         for _ in tries(deadline):
             node = self._any()
             try:
                 return self._connections.call(node, build(), self._turn_deadline(deadline))
             except NoAnswerError as lost:
-                # A try that ends at the deadline reports a timeout. An earlier cause is better.
+                # A try that ends at the deadline reports only a timeout. Keep an earlier cause.
                 if not cause or not deadline.has_passed:
                     cause = lost.message
                 with self._lock:
@@ -113,7 +115,7 @@ class Cluster:
     def send_repeatable(
         self, node_of: Callable[[], Node], build: Callable[[], Any], deadline: Deadline
     ) -> Any:
-        """Send a read-only request to the broker of `node_of`. Retry until the deadline."""
+        """Send a read-only request to the broker of `node_of()`. Retry it until the deadline."""
         return self._send(node_of, build, deadline, repeatable=True)
 
     def send_once(
@@ -123,7 +125,9 @@ class Cluster:
         deadline: Deadline,
         on_sent: Callable[[], None] | None = None,
     ) -> Any:
-        """Send a request that changes the cluster, at most once, to the broker of `node_of`."""
+        """Send a request at most once, to the broker that `node_of` returns.
+
+        Use this for requests that change the cluster. A request that was never sent is retried."""
         return self._send(node_of, build, deadline, repeatable=False, on_sent=on_sent)
 
     def _send(
@@ -158,9 +162,10 @@ class Cluster:
         raise error
 
     def query_each(self, build: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
-        """Return the answer of each broker in the cluster.
+        """Return the answer of each broker in the cluster, by broker id.
 
-        If a broker without an answer disappears from the cluster's list, it is not waited for."""
+        Raise UnavailableError if a broker does not answer. One that leaves the cluster meanwhile is
+        left out."""
         answers: dict[int, Any] = {}
         silent: set[int] = set()
         for _ in tries(deadline):
@@ -182,7 +187,7 @@ class Cluster:
         )
 
     def try_once(self, node: Node, request: Any, deadline: Deadline) -> Any:
-        """Send a request once. If there is no answer, return None and forget the leaders."""
+        """Send a request once. Without an answer, return None and forget all cached leaders."""
         try:
             return self._connections.call(node, request, self.limited(deadline))
         except NoAnswerError as lost:
@@ -190,26 +195,28 @@ class Cluster:
             return None
 
     def pause(self, deadline: Deadline) -> None:
-        """Forget the leaders and wait, so that the next try looks them up again."""
+        """Wait about 50 ms, and forget the cached leaders, so that the next try looks them up."""
         self.forget_leaders()
         Backoff(first_ms=50).sleep(deadline)
 
     def lost(self, error: NoAnswerError) -> None:
-        """Forget leaders after a lost request. The next lookup is sent to another broker."""
+        """Forget the cached leaders after an unanswered request.
+
+        The next lookup is sent to another broker than the silent one."""
         self.forget_leaders()
         with self._lock:
             if self._any() == error.fields["node"]:
                 self._turn += 1
 
     def _any(self) -> Node:
-        """Return a broker for requests that any broker can answer.
+        """Return the broker to use for requests that any broker can answer.
 
-        Known brokers come before bootstrap addresses. Each failure advances to the next one."""
+        Brokers from metadata precede bootstrap addresses. Each failure advances to the next one."""
         nodes = [*self._connections.brokers, *self._connections.bootstrap_nodes]
         return nodes[self._turn % len(nodes)]
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """Return the deadline of one broker's turn.
+        """Return the deadline of a request that other brokers could answer, too.
 
         Each broker gets only a part of the time, so a silent broker leaves time for the others."""
         nodes = len(self._connections.brokers or self._connections.bootstrap_nodes)
@@ -221,7 +228,9 @@ class Cluster:
     # -- topics and leaders ------------------------------------------------------------------
 
     def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Any:
-        """Return a Metadata response. None requests all topics. This never creates a topic."""
+        """Request metadata of topics, or of all if None. Update the known brokers and leaders.
+
+        Return the response. This never creates a topic."""
         names = None if topics is None else sorted(set(topics))
 
         def build() -> Any:
@@ -237,7 +246,7 @@ class Cluster:
         if response.brokers:
             known = self._connections.brokers
             self._connections.learn(response)
-            if not known:  # bootstrap is complete: use broker ids from here on
+            if not known:  # the brokers are known now: close connections to bootstrap addresses
                 for node in self._connections.bootstrap_nodes:
                     self._connections.drop(node)
         found = {
@@ -267,7 +276,7 @@ class Cluster:
             except UnavailableError:
                 if not errors:
                     raise
-                break  # too little time was left; the errors of earlier tries are better
+                break  # raise the error of an earlier try: this lookup only ran out of time
             _check_unknown(errors, unknown_until)
             if not errors:
                 known = self._leaders
@@ -284,7 +293,7 @@ class Cluster:
     def _refresh_leaders(
         self, requested: set[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        """Refresh metadata. Return the error of each wanted partition that has no leader."""
+        """Request metadata. Return the error code of each requested partition without a leader."""
         response = self.metadata({tp.topic for tp in requested}, deadline)
         codes = {topic.name: topic.error_code for topic in response.topics}
         found = {
@@ -317,7 +326,9 @@ class Cluster:
     # -- coordinators ------------------------------------------------------------------------
 
     def coordinator(self, kind: Kind, key: str, deadline: Deadline) -> Node:
-        """Return the coordinator. Raise NoCoordinatorError with Kafka's code if there is none."""
+        """Return the broker that coordinates a group or a transactional id, cached if known.
+
+        Raise NoCoordinatorError with Kafka's code if it can't be found before the deadline."""
         node = self._coordinators.get((kind, key))
         if node is not None:
             return node
@@ -348,7 +359,9 @@ class Cluster:
 
 
 def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline) -> None:
-    """Raise KafkaRefusedError for an error that waiting does not fix."""
+    """Raise KafkaRefusedError if a partition's lookup error is permanent.
+
+    A topic may be unknown until `unknown_until`. After that, this error is permanent, too."""
     for tp, code in errors.items():
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(

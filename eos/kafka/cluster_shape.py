@@ -1,6 +1,6 @@
-"""Which brokers and replicas does a cluster have, and what may this user do there?
+"""Look up a cluster's brokers, the replicas of topics, and this user's rights on topics.
 
-Only inspections use this; a run does not need it.
+Commands that inspect a cluster, such as `eos doctor`, use this.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _OPERATIONS |= {7: "ALTER", 10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS"}
 
 
 class Shape(NamedTuple):
-    """Live brokers, and the smallest number of replicas and of in-sync replicas per topic.
+    """Ids of the live brokers, and the replicas and in-sync replicas of each topic.
 
-    The smallest number is taken over the topic's partitions. Missing topics are left out."""
+    A topic's number is the smallest among its partitions. Missing topics are left out."""
 
     brokers: tuple[int, ...]
     replicas: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Which number has each of Kafka's compression types? (This loads no compression library.)"""
+"""Kafka's compression types with their numbers. This module loads no compression library."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How do requests get to the brokers in order, each within its deadline?
+"""Connections to brokers that send requests in order, each before its deadline.
 
 There is one IO thread, and one queue per broker. kafka-python's event loop and connection
-manager do the networking. In this module a request waits for its connection, for the end of a
-throttling pause, and for earlier requests. It fails at its deadline at the latest, and its error
-states with certainty whether it was sent.
+manager do the networking. A queued request waits for its connection, for the end of a throttling
+pause, and for earlier requests. It fails at its deadline at the latest, and its error states with
+certainty whether it was sent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Connections:
 
     def __init__(self, settings: KafkaSettings) -> None:
         _silence_log()
-        security = security_options(settings)  # may raise: no socket or thread exists yet
+        security = security_options(settings)  # may raise, so before a socket or thread exists
         self._settings = settings
         name = f"{settings.client_id}-{next(_numbers)}"
         self._net = NetworkSelector(client_id=name, slow_task_threshold_secs=0)
@@ -113,7 +113,7 @@ class Connections:
         return f"{broker.host}:{broker.port}" if broker else f"broker {node}"
 
     def learn(self, metadata_response: Any) -> None:
-        """Store the brokers' addresses of a Metadata response."""
+        """Store the brokers' addresses from a Metadata response."""
         self._manager.cluster.update_metadata(metadata_response)
 
     def submit(
@@ -191,7 +191,7 @@ class Connections:
     # -- on the IO thread --------------------------------------------------------------------
 
     async def _pump(self, channel: _Channel) -> None:
-        """Send the requests of the queue. At most one pump per queue runs; others return at once.
+        """Send all requests of a broker's queue. If another pump of the queue runs, do nothing.
 
         No request is lost if it is submitted while this pump ends:
 
@@ -218,7 +218,7 @@ class Connections:
         except kafka_errors.KafkaError as error:
             _drop_queue(channel, f"{self.address(channel.node)}: {message_of(error)}")
             return
-        if connection is None:  # the deadline passed while the connection was paused
+        if connection is None:  # the broker throttled the connection until the deadline
             channel.queue.popleft().lose("the broker throttled the connection until the deadline")
             return
         # There is no `await` below, so the connection is still the one that was checked above.
@@ -268,7 +268,7 @@ class Connections:
         pending.succeed(response)
 
     async def _is_out(self, connection: Any) -> bool:
-        """Wait until the kernel has accepted every byte. Return False if the connection closed.
+        """Wait until the kernel has all bytes of the sent requests. Return False if it closed.
 
         `send_request` only puts the bytes into a buffer. If the process were killed right after
         that call, the request would never be sent."""
@@ -279,7 +279,7 @@ class Connections:
         return False
 
     async def _ready(self, channel: _Channel, deadline: Deadline) -> Any:
-        """Return the broker's connection once it can send; None if paused until the deadline."""
+        """Return the broker's open connection, or None if it is throttled until the deadline."""
         if channel.connection is None or channel.connection.closed:
             channel.connection = await self._connect(channel, deadline)
         while channel.connection.paused and not deadline.has_passed:
@@ -329,8 +329,9 @@ def _fail_all(channel: _Channel, error: EosError) -> None:
 
 
 def _silence_log() -> None:
-    """Silence kafka-python's log, which has ordinary reconnects as errors. This client raises
-    errors instead."""
+    """Silence kafka-python's logger, unless the application has set its level.
+
+    It logs ordinary reconnects as errors. This client raises errors instead."""
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL + 1)

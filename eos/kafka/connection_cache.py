@@ -1,4 +1,4 @@
-"""Which connections does a process keep between Spark's tasks, and what happens on a fork?"""
+"""Cache of Kafka clients for later Spark tasks of a process, and their protection on a fork."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-_KEPT_MAX = 8  # the limit; a worker gets other settings only rarely, such as rotated secrets
+_KEPT_MAX = 8  # cached clients; a worker rarely gets other settings than before
 
 
 class _Closable(Protocol):
@@ -24,8 +24,9 @@ _inherited: list[Any] = []
 
 
 def reuse(key: Hashable, build: Callable[[], _Closable]) -> _Closable:
-    """Return the cached client of this key, or create one. Close the least recently used clients
-    above the limit."""
+    """Return the cached client of this key, or build one if there is none or it is closed.
+
+    Above eight clients, the least recently used one is closed."""
     with _lock:
         client: _Closable | None = _clients.pop(key, None)
         if client is None or client.closed:

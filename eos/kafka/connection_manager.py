@@ -1,10 +1,10 @@
-"""Which defects of kafka-python's connection manager are fixed here?
+"""Subclasses of kafka-python's connection manager and transports, which fix three defects:
 
 - If a connection or a TLS handshake fails, the library leaves its socket to the garbage collector.
 - The library waits for the end of a TLS handshake without a limit.
 - If a broker sends an answer and closes the connection, the library may discard the answer.
 
-A transport can also give its socket away after the login.
+In addition, `detach` hands a transport's socket to the caller after the login.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-DIRECT = "direct://"  # the proxy_url of a connection without proxy
+DIRECT = "direct://"  # the proxy_url that selects `_Socket`: a connection without a proxy
 
 
 class _Socket(KafkaNetSocket):  # type: ignore[misc]
@@ -34,11 +34,11 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
 
 
 def _without_loss(read: tuple[bytes, Exception | None]) -> tuple[bytes, Exception | None]:
-    """Return what was read, without an error if there is data.
+    """Return the result of a read (data, error) without the error if there is data.
 
     A broker that rejects a login sends the reason and closes the connection. One read may return
     both. If the data were discarded, a wrong password would look like a network failure. The next
-    read returns the end of the connection again.
+    read reports the closed connection again.
     """
     data, error = read
     return (data, None) if data else (data, error)
@@ -55,7 +55,7 @@ def _detach(transport: Any) -> Any:
 
 class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
     def detach(self) -> Any:
-        """Return the socket, which this transport then neither uses nor closes."""
+        """Hand the socket to the caller. This transport no longer uses or closes it."""
         return _detach(self)
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
@@ -64,7 +64,7 @@ class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
 
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
     def detach(self) -> Any:
-        """Return the socket, which this transport then neither uses nor closes."""
+        """Hand the socket to the caller. This transport no longer uses or closes it."""
         return _detach(self)
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
@@ -89,7 +89,9 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """Build a transport like the base class, but close it on failure and bound each wait."""
+        """Connect to a broker, with TLS if configured. Return the transport, ready for the login.
+
+        Unlike the base class, this closes the socket on failure and limits each wait."""
         sock = await create_connection(
             self._net,
             node.host,

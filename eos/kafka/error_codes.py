@@ -1,4 +1,4 @@
-"""Which name has each of Kafka's error codes? (As of Kafka 4.3.)"""
+"""The names of Kafka's error codes, as of Kafka 4.3."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How does a task exchange megabytes with a broker without the IO thread?
+"""Connections to brokers that a single thread uses, to fetch megabytes without the IO thread.
 
-kafka-python copies each response several times, and its IO thread competes with the task for the
-interpreter. So a reader gets a socket of its own. kafka-python connects it and logs in, by every
-mechanism that it supports; after that the reader sends and receives on it with blocking calls.
+kafka-python copies each response several times, and its IO thread competes with the reading thread
+for the interpreter. So a reader gets a socket of its own. kafka-python connects the socket and logs
+in. After that the reader sends and receives on it with blocking calls.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Node = int | str
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 _CONNECT_MS = 5_000  # as in connection.py
 _GRACE_MS = 300
-_PARKED_MAX = 16
+_PARKED_MAX = 16  # connections that no task uses, kept for the next one
 _PARKED_BYTES_MAX = 8 * 1024 * 1024  # buffers of all parked connections
-# A login that expires is not repeated: the connection is replaced before.
+# A connection is replaced after this part of its login's lifetime, since it can't log in again.
 _SESSION_USED = 0.8
 _SIZE = struct.Struct(">i")
 
@@ -41,8 +41,8 @@ _SIZE = struct.Struct(">i")
 class ExclusiveConnection:
     """A connection that is logged in, for one thread. At most one request is in flight.
 
-    Guarantees: `receive` ends at its deadline, or if no byte arrived for the request timeout. After
-    any error the connection is closed.
+    Guarantees: `receive` fails if no byte arrives for the request timeout, or if the response is
+    still incomplete when bytes arrive after the deadline. After any error the connection is closed.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ExclusiveConnection:
         self.client_id = settings.client_id
         self.buffer = bytearray()
         self.awaits_response = False
-        self.resume_at = 0.0  # time.monotonic(); a throttled client must not send before
+        self.resume_at = 0.0  # time.monotonic() until which the broker throttles this client
         self._sock = sock
         self._silence_ms = settings.request_timeout_ms
         self._expires_at = expires_at
@@ -63,14 +63,17 @@ class ExclusiveConnection:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it is closed, or its login expires soon: then the broker closes it."""
+        """Return whether the connection is closed, or its login expires soon.
+
+        The broker closes a connection whose login has expired."""
         is_over = self._expires_at is not None and time.monotonic() >= self._expires_at
         return self._sock is None or is_over
 
     @property
     def is_usable(self) -> bool:
-        """Return whether the next task can use the connection: it is idle, the login does not
-        expire soon, and the broker has not closed it."""
+        """Return whether the next task can use the connection.
+
+        It must be idle and open, and its login must not expire soon."""
         if self.has_ended or self.awaits_response:
             return False
         try:
@@ -80,7 +83,7 @@ class ExclusiveConnection:
             return True
         except OSError:
             pass
-        return False  # closed, or it sent something that nobody asked for
+        return False  # the broker closed the connection, or sent bytes without a request
 
     def send(self, frame: bytes, deadline: Deadline) -> None:
         try:
@@ -91,7 +94,7 @@ class ExclusiveConnection:
         self.awaits_response = True
 
     def receive(self, deadline: Deadline) -> memoryview:
-        """Return a response without its size. The next call overwrites it."""
+        """Return the next response without its size field. The next call overwrites its bytes."""
         try:
             self._limit(deadline)
             size = _SIZE.unpack(self._fill(memoryview(bytearray(_SIZE.size)), deadline))[0]
@@ -131,8 +134,9 @@ class ExclusiveConnection:
 
 
 class ExclusiveConnections:
-    """Exclusive connections of a process to all brokers: those in use, and those kept for the next
-    task. `net` and `manager` are those of the shared connections."""
+    """Pool of exclusive connections to brokers: it opens them, and keeps idle ones for later tasks.
+
+    `net` and `manager` are kafka-python's event loop and manager, as `Connections` uses them."""
 
     def __init__(
         self, net: Any, manager: Any, settings: KafkaSettings, address: Callable[[Node], str]
@@ -149,8 +153,9 @@ class ExclusiveConnections:
     def take(
         self, node: Node, api_key: int, version: int, deadline: Deadline
     ) -> ExclusiveConnection:
-        """Return a connection to this broker. Raise UnsupportedBrokerError if the broker lacks
-        this version of the request."""
+        """Return an exclusive connection to a broker: an idle one, or a new one.
+
+        Raise UnsupportedBrokerError if the broker lacks this version of the request."""
         if self._closed or os.getpid() != self._pid:
             raise RuntimeError("this client is closed, or belongs to the parent process")
         while True:
@@ -165,8 +170,9 @@ class ExclusiveConnections:
             found.close()
 
     def put_back(self, connection: ExclusiveConnection) -> None:
-        """Keep the connection for the next task, unless a response is outstanding or too many are
-        kept already."""
+        """Keep the connection for the next task, or close it if it is not usable.
+
+        If 16 connections are kept already, it is closed, too."""
         with self._lock:
             size = len(connection.buffer) + sum(len(each.buffer) for each in self._parked)
             is_kept = connection.is_usable and not self._closed and len(self._parked) < _PARKED_MAX
@@ -193,7 +199,7 @@ class ExclusiveConnections:
         async def connect() -> None:
             try:
                 found = await self._log_in(node, api_key, version, timeout_ms)
-            except BaseException as error:  # noqa: BLE001 - it belongs to the waiting thread
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 connected.set_exception(error)
             else:
                 connected.set_result(found)
@@ -202,7 +208,8 @@ class ExclusiveConnections:
         try:
             return connected.result((timeout_ms + _GRACE_MS) / 1000)
         except NotInTime as error:
-            connected.add_done_callback(_discard)  # only a name lookup lasts longer
+            # Close a connection that is established later. A name lookup may take that long.
+            connected.add_done_callback(_discard)
             raise _no_answer(node, "its deadline passed", sent=False) from error
         except kafka_errors.KafkaError as error:
             raise _no_answer(node, message_of(error), sent=False) from error

@@ -1,4 +1,4 @@
-"""Does a cluster support the transaction protocol, and with which of the two profiles?"""
+"""Check that a cluster supports the transaction protocol, and choose the profile: TV1 or TV2."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
 
 
 def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
-    """Return the profile that the cluster supports, or raise UnsupportedBrokerError.
+    """Return the transaction profile that the cluster supports, or raise UnsupportedBrokerError.
 
     For TV2 one broker's answer suffices, because version 2 is finalized only after all brokers
     support it. For TV1 each broker is asked, because any of them may be older or may not verify."""
@@ -79,8 +79,8 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
 
 
 def _api_versions() -> Any:
-    # kafka-python sends this on each connection too, but keeps only the API versions. Answers from
-    # version 3 on contain the features.
+    # kafka-python sends this request on each connection, too, but keeps only the API versions of
+    # the answer. From version 3 on, the answer also has the cluster's features.
     return ApiVersionsRequest(
         version=3, client_software_name="spark-eos", client_software_version="1"
     )

@@ -1,4 +1,4 @@
-"""How are the raw bytes of a partition's log fetched?"""
+"""Fetch raw bytes of a partition's log from its leader."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class FetchedBytes(NamedTuple):
     """Raw bytes of a log.
 
     `blob` has whole record batches and possibly part of one more. `aborted` lists (producer id,
-    first offset) of aborted transactions in it, which a read_committed reader must skip. A position
-    outside the log yields no bytes."""
+    first offset) of the aborted transactions in `blob`, which a read_committed reader must skip."""
 
     blob: bytes
     aborted: tuple[tuple[int, int], ...]
@@ -33,10 +32,10 @@ class FetchedBytes(NamedTuple):
 def fetch(
     cluster: Cluster, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
 ) -> FetchedBytes:
-    """Return bytes up to the last stable offset, including aborted transactions.
+    """Return bytes of the log from `position` on, at most up to the last stable offset.
 
-    A read_committed consumer gets the same bytes, and then skips aborted transactions. If the
-    leader moves, retry until the deadline."""
+    They include aborted transactions, which the caller must skip. A position outside the log yields
+    no bytes. If the leader moves, retry until the deadline."""
     where = f"{partition.topic}-{partition.partition} from offset {position}"
     error: int | None = None  # None: no answer yet
     while not deadline.has_passed:
@@ -70,8 +69,9 @@ def fetch_once(
     deadline: Deadline,
     bytes_max: int = FETCH_BYTES_MAX,
 ) -> Any:
-    """Return the partition's part of one Fetch answer, with its error code; None without an
-    answer."""
+    """Send one Fetch request. Return the partition's part of the response, with its error code.
+
+    Return None if no leader was found or it did not answer."""
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         version=12,

@@ -1,7 +1,7 @@
-"""How is a Fetch request encoded, and what does a response contain, without an object per field?
+"""Encode Fetch requests and parse their responses, without a Python object per field.
 
 The record bytes of a response stay where they were received. Each length is compared with the
-bytes that are left, so a damaged response can't lead outside of its buffer or claim memory.
+bytes left. So a damaged response can't cause reads outside its buffer, or large allocations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _START = struct.Struct(">ihi")  # throttle time, error, session id
 # partition, error, high watermark, last stable offset, log start offset
 _FOUND = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
-_ABORTED_BYTES = _ABORTED.size + 1  # and no tagged fields
+_ABORTED_BYTES = _ABORTED.size + 1  # one byte more: the number of tagged fields, 0
 _INT32 = struct.Struct(">i")
 _VARINT_BITS_MAX = 35
 
@@ -59,10 +59,10 @@ class FetchResponse(NamedTuple):
 def fetch_request(
     correlation: int, client_id: str, positions: Sequence[Position], bytes_max: int, wait_ms: int
 ) -> bytes:
-    """Return a request with its size, for read_committed data from these positions.
+    """Return an encoded Fetch request with its size prefix, for read_committed data.
 
-    The broker fills the response in the order of the positions, up to `bytes_max`. The first record
-    batch that it finds may be larger than that."""
+    The broker fills the response in the order of `positions`, up to `bytes_max`. The first record
+    batch in the response may be larger than that."""
     parts = [
         _HEADER.pack(API_KEY, VERSION, correlation, len(client_id.encode())),
         client_id.encode(),
@@ -86,7 +86,9 @@ def fetch_request(
 
 
 def fetch_response(view: memoryview, correlation: int) -> FetchResponse:
-    """Parse a response without its size. Raise BrokenResponseError if it is malformed."""
+    """Parse a Fetch response without its size prefix.
+
+    Raise BrokenResponseError if it is malformed, or has another correlation id."""
     try:
         cursor = _Cursor(view)
         received = cursor.int32()
@@ -106,7 +108,7 @@ def _partitions(cursor: _Cursor) -> Iterator[FetchedPartition]:
         for _ in range(cursor.count()):
             number, error, high, stable, _ = cursor.struct(_FOUND)
             aborted = tuple(cursor.aborted() for _ in range(cursor.count(_ABORTED_BYTES)))
-            cursor.int32()  # the preferred replica, which only a client with a rack gets
+            cursor.int32()  # skip the preferred replica, meant for clients that send their rack
             records = cursor.blob()
             cursor.skip_tags()
             yield FetchedPartition(
@@ -142,7 +144,9 @@ class _Cursor:
         raise BrokenResponseError("a number of more than five bytes")
 
     def count(self, each_bytes: int = 1) -> int:
-        """Read the length of an array whose elements have at least this size."""
+        """Read the length of an array; a null array has length 0.
+
+        Raise BrokenResponseError if so many elements of `each_bytes` or more can't follow."""
         count = max(0, self.uvarint() - 1)  # 0 is null, 1 is empty
         self._require(count * each_bytes)
         return count

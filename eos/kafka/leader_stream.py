@@ -1,4 +1,4 @@
-"""How are the ranges that one broker leads fetched in order, one response ahead of the reader?"""
+"""Fetch offset ranges of partitions with the same leader, one response ahead of the reader."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from eos.kafka.fetch_wire import BrokenResponseError, FetchedPartition, FetchRes
 from eos.kafka.records.batch_headers import end_offset
 from eos.kafka.refusals import refused
 
-_WAIT_MS = 100  # only a response without any records waits
+_WAIT_MS = 100  # time that the broker waits if it has no records for the request
 _PARTITIONS_MAX = 1_000  # of one request
 
 
 @dataclass(slots=True)
 class RangeProgress:
-    """Offsets of one partition to read, with the positions reached."""
+    """An offset range of one partition, and how far it was requested and read."""
 
     partition: TopicPartition
     position: int  # all offsets before it were read
     end: int
     requested: int  # all offsets before it were read or received
-    offsets_before: int = 0  # in the ranges before this one
+    offsets_before: int = 0  # number of offsets in all ranges that are read before this one
 
 
 class Piece(NamedTuple):
-    """Received record batches of a range, from the one with the range's position on.
+    """The part of an offset range that one Fetch response has: whole record batches.
 
-    `records` is overwritten when the next piece is fetched."""
+    `records` is valid until the next piece is requested."""
 
     progress: RangeProgress
     records: memoryview
@@ -44,12 +44,12 @@ class Piece(NamedTuple):
 
 
 class LeaderStream:
-    """Fetched pieces of ranges with the same leader.
+    """Fetch stream from one leader, for offset ranges that are read one after another.
 
-    A response has all records of some ranges, a part of the next one, and then nothing. So the
-    pieces of one response are read in order, and the next request begins where it ended. That
-    request is sent before the pieces are read. The response waits in the kernel's socket buffer and
-    at the broker, and overwrites the buffer of the response before.
+    A response has all records of the first ranges, a part of the next range, and nothing of the
+    rest. The reader takes these parts ("pieces") in order. The next request begins where they end,
+    and is sent before they are read. Its response waits in the socket's buffer and at the broker,
+    and later overwrites the previous response.
     """
 
     def __init__(
@@ -74,20 +74,23 @@ class LeaderStream:
 
     @property
     def next_range(self) -> RangeProgress | None:
-        """Return the first range of the next request. None if there is nothing to send: a request
-        is in flight, all is received, or the broker did not get the last request."""
+        """Return the first range of the next request; None if no request should be sent.
+
+        That is so if a request is in flight, all ranges are received, or sending has failed."""
         is_idle = self._ranges and not self._requested and not self._has_failed
         return self._ranges[0] if is_idle else None
 
     def request(self, deadline: Deadline) -> None:
-        """Send the next request, unless the broker throttles this client. Raise NoAnswerError if it
-        can't be sent."""
+        """Send the next Fetch request, unless the broker throttles this client.
+
+        Raise NoAnswerError if it can't be sent."""
         self._has_failed = True
         connection = self._usable_connection(deadline)
         if time.monotonic() < connection.resume_at:
             self._has_failed = False
             return
-        # If the first range has no records yet, do not fetch others again and again meanwhile.
+        # If the last response had no records of the first range, request only this range.
+        # Otherwise each retry would fetch the records of later ranges again and discard them.
         requested = self._next_ranges() if self._made_progress else [self._ranges[0]]
         self._correlation = connection.next_correlation()
         frame = fetch_wire.fetch_request(
@@ -101,16 +104,17 @@ class LeaderStream:
         self._requested, self._has_failed = requested, False
 
     def take(self, wanted: RangeProgress) -> Piece | None:
-        """Return the next received piece of this range, which must be the first unread one."""
+        """Remove and return the first unread piece; None if it does not belong to this range."""
         if self._received and self._received[0].progress is wanted:
             return self._received.popleft()
         return None
 
     def receive(self, deadline: Deadline) -> FetchedPartition | None:
-        """Wait for a response. Return the part of its first range, or None if it has none.
+        """Receive a response and store its pieces. Return its part for the first requested range.
 
-        All pieces must have been read before."""
-        assert not self._received, "their buffer is about to be overwritten"
+        Return None if it has no such part, or if the broker throttles this client until the
+        deadline. All earlier pieces must have been read."""
+        assert not self._received, "unread pieces would be overwritten"
         while not self._requested:
             self.request(deadline)
             if not self._requested and not self._throttled(deadline):
@@ -129,7 +133,9 @@ class LeaderStream:
             self._connections.put_back(connection)
 
     def _next_ranges(self) -> list[RangeProgress]:
-        """Return the ranges of the next request: as many as a response may have records of."""
+        """Return the ranges of the next request: no more than one response could hold.
+
+        A request can't have two ranges of the same partition."""
         found: list[RangeProgress] = []
         partitions: set[TopicPartition] = set()
         offsets = 0
@@ -143,10 +149,10 @@ class LeaderStream:
         return found
 
     def _throttled(self, deadline: Deadline) -> bool:
-        """Wait until the broker accepts requests again. Return False if the deadline is before."""
+        """Wait until the broker's throttling ends. Return False if the deadline passed before."""
         assert self._connection is not None
         left_ms = int((self._connection.resume_at - time.monotonic()) * 1000) + 1
-        time.sleep(deadline.at_most_ms(max(0, left_ms)) / 1000)  # the broker names the time
+        time.sleep(deadline.at_most_ms(max(0, left_ms)) / 1000)  # the broker's throttle time
         return not deadline.has_passed
 
     def _usable_connection(self, deadline: Deadline) -> ExclusiveConnection:
@@ -179,10 +185,10 @@ class LeaderStream:
         return response
 
     def _keep(self, requested: list[RangeProgress], response: FetchResponse) -> bool:
-        """Store the pieces up to the first range that is incomplete. Return whether there are any.
+        """Store the response's pieces, up to the first incomplete range. Return whether any exist.
 
-        What the response has of later ranges is requested again: usually nothing, or one record
-        batch. Otherwise their pieces would have to outlive the buffer.
+        Records of later ranges are dropped and requested again: usually none, or one record batch.
+        Keeping them would need a second buffer.
         """
         for each in requested:
             found = response.partitions.get(each.partition)

@@ -1,9 +1,9 @@
 """What does each Kafka error code mean for a transaction, request by request?
 
-This is pure data. One code may need different reactions: if Produce returns INVALID_TXN_STATE,
-the attempt ends; if EndTxn returns it, the result is unknown. `transaction.protocol` decides what
-to do with an outcome; the writers on the executors use the same table. A code that is not listed is
-`UNKNOWN` and never counts as success.
+One code may need different reactions: if Produce returns INVALID_TXN_STATE, the attempt ends; if
+EndTxn returns it, the result is unknown. `transaction.protocol` decides what to do with an outcome.
+The writers on the executors use the same table. A code that is not listed is `UNKNOWN`, and never
+counts as success.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
 
 
 def outcome_of(api: Api, code: int) -> Outcome:
-    """Return the outcome of one answer."""
+    """Return the outcome of a request that was answered with this error code."""
     return _MEANINGS[api].get(code, Outcome.UNKNOWN)
 
 
 def known_refusals() -> list[tuple[Api, int]]:
-    """Return each pair of a request and an error code that it may return."""
+    """Return all pairs of a request and an error code that have a listed outcome."""
     return [(api, code) for api, known in _MEANINGS.items() for code in sorted(known) if code]
 
 
@@ -134,7 +134,7 @@ def code_of(number: int) -> str:
 def describe(
     api: Api, code: int, message: str = "", where: str = "", resource: str = ""
 ) -> EosError:
-    """Return the error to raise if this answer is the final result of a request.
+    """Return the error to raise for a request whose final answer has this error code.
 
     `message` is from the broker. `where` names the object of the request. `resource` names the
     object of a missing permission; for a partition it is derived from `where`.

@@ -1,4 +1,4 @@
-"""What does a Produce request in flight answer?"""
+"""Handle of a Produce request in flight, which returns the broker's answer for each partition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eos.kafka.pending_request import PendingRequest
 
 
 class PendingProduce:
-    """A Produce request in flight."""
+    """Handle of a Produce request in flight."""
 
     __slots__ = ("_cluster", "_partitions", "pending")
 
@@ -30,7 +30,9 @@ class PendingProduce:
         return self.pending.done
 
     def wait(self, deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
-        """Return the answers, or raise NoAnswerError. Repeated calls give the same result."""
+        """Wait for the broker, and return its answer for each partition, or raise NoAnswerError.
+
+        Repeated calls give the same result."""
         try:
             return requests.produced(self.pending.wait(deadline), self._partitions)
         except NoAnswerError as lost:

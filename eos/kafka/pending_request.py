@@ -1,4 +1,4 @@
-"""Was a request to a broker sent or not, and what was its answer?"""
+"""Handle of a request to a broker: whether the request was sent, and its answer or error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class PendingRequest:
         return self._error is not None
 
     def begin(self) -> bool:
-        """Mark the request as sent, right before that. Return False if the caller ended it."""
+        """Mark the request as sent, right before its first byte is written.
+
+        Return False if the request has ended already. Then it must not be sent."""
         with self._lock:
             if self._state is not _State.QUEUED:
                 return False

@@ -1,7 +1,7 @@
-"""How are offset ranges of many partitions fetched, in a given order and with bounded memory?
+"""Fetch offset ranges of many partitions, in a given order and with bounded memory.
 
-Small ranges take one round trip, whatever their number: each leader gets one request for all of its
-partitions. For large ones, the next response is on its way while the last one is read.
+Small ranges take one round trip: each leader gets one request for up to 1,000 of its partitions.
+For large ranges, the next response is on its way while the previous one is read.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from eos.kafka.fetch_wire import FetchedPartition
 from eos.kafka.leader_stream import LeaderStream, Piece, RangeProgress
 from eos.kafka.refusals import refused
 
-PATIENCE_MS = 120_000  # without progress; also Spark's source waits this long for a record
+PATIENCE_MS = 120_000  # a longer wait without progress fails, as in Spark's Kafka source
 _BUFFERS = 2  # responses in memory
 _RESPONSE_BYTES_MIN = 64 * 1024
 _RECORD_BYTES = 32  # a compressed record is rarely smaller
-_UNKNOWN_ERROR, _OUT_OF_RANGE = -1, 1  # a broker may fail once, as to read a remote segment
+# UNKNOWN_SERVER_ERROR is retried, since a broker may fail once to read a remote segment.
+_UNKNOWN_ERROR, _OUT_OF_RANGE = -1, 1
 _RETRIED = RETRIED | {_UNKNOWN_ERROR}
 _PROBE_MS = 10_000
 _PAUSE_MS, _PAUSE_MS_MAX = 20, 500
-_LOOKUP_MS = 1_000  # enough for a cluster that answers
-_TRUSTED_MS = 1_000  # a leader without new records may have been replaced
+_LOOKUP_MS = 1_000  # a lookup with less time may fail although the cluster answers
+_TRUSTED_MS = 1_000  # after this time without records, the leader is looked up again
 
 
 class Range(NamedTuple):
@@ -43,11 +44,12 @@ class Range(NamedTuple):
 
 
 class RangeFetcher:
-    """Record batches of ranges, one range after another, up to the last stable offset.
+    """Fetcher of committed record batches in offset ranges, one range after another.
 
-    Guarantees: the pieces of a range follow each other without a gap in the log. If the leader
-    moves or does not answer, requests are repeated for `patience_ms` since the last progress. At
-    most two responses of `fetch_bytes` are in memory, except for larger record batches.
+    A "piece" is the part of a range that one Fetch response has. Guarantees: the pieces of a range
+    follow each other without a gap in the log. If a leader moves or does not answer, requests are
+    repeated for `patience_ms` since the last progress. At most two responses of `fetch_bytes` are
+    in memory, except for larger record batches.
     """
 
     def __init__(
@@ -70,10 +72,10 @@ class RangeFetcher:
         self._offsets_ahead = fetch_bytes // _RECORD_BYTES
         self._patience_ms = patience_ms
         self._streams: list[LeaderStream] = []
-        self._stream_of: dict[int, LeaderStream] = {}  # by the number of the range
+        self._stream_of: dict[int, LeaderStream] = {}  # by the index of a range in `_ranges`
 
     def pieces(self) -> Generator[Piece, None, None]:
-        """Yield the pieces of all ranges. A piece is valid until the next one is requested."""
+        """Yield the received parts of all ranges, in order. Each is valid until the next one."""
         try:
             for number, wanted in enumerate(self._ranges):
                 while wanted.position < wanted.end:
@@ -84,7 +86,7 @@ class RangeFetcher:
             self._close_streams()
 
     def _next(self, number: int, wanted: RangeProgress) -> Piece:
-        """Wait for the next piece of this range. The time that the caller needs does not count."""
+        """Return the next piece of a range. Retry for `patience_ms`, counted from this call on."""
         deadline, backoff = Deadline.after_ms(self._patience_ms), Backoff(_PAUSE_MS, _PAUSE_MS_MAX)
         answer: FetchedPartition | None = None  # the last one
         has_failed = False
@@ -120,7 +122,9 @@ class RangeFetcher:
     def _receive(
         self, number: int, wanted: RangeProgress, deadline: Deadline
     ) -> Piece | FetchedPartition | None:
-        """Return the next piece, or the answer for this range if it has no record batch."""
+        """Return the next piece of a range, or the leader's answer if it has no record batch.
+
+        Return None if the response leaves the partition out, or the broker throttles the client."""
         stream = self._stream_of[number]
         piece, answer = stream.take(wanted), None
         if piece is None:
@@ -133,9 +137,10 @@ class RangeFetcher:
         return piece
 
     def _request(self, wanted: RangeProgress, deadline: Deadline) -> None:
-        """Send the requests for what is read next. Other responses would only wait at their broker.
+        """Send the next request to each leader whose records will be read soon.
 
-        If a broker does not get its request, `receive` repeats it when its records are needed."""
+        Responses for later ranges would only wait at their broker. If sending fails here, `receive`
+        sends the request again when its records are needed."""
         for stream in self._streams:
             first = stream.next_range
             ahead = 0 if first is None else first.offsets_before - wanted.offsets_before
@@ -172,8 +177,10 @@ class RangeFetcher:
     # -- answers without records -----------------------------------------------------------------
 
     def _is_moved(self, wanted: RangeProgress, found: FetchedPartition, deadline: Deadline) -> bool:
-        """Return whether another broker may lead the partition now. Raise the error for an answer
-        that a retry would not change."""
+        """Return whether another broker may lead the partition now.
+
+        `found` is the leader's answer without a whole record batch. Raise if a retry can't help.
+        """
         if found.error == _OUT_OF_RANGE:
             self._require_in_log(wanted.partition, wanted.position, deadline)
         elif found.error and found.error not in _RETRIED:
@@ -210,11 +217,11 @@ class RangeFetcher:
         return read_errors.no_leader(partition, position, end, known)
 
     def _require_not_lost(self, partition: TopicPartition, end: int) -> None:
-        """Raise PromiseBrokenError if the log ends before this offset, which was readable before.
+        """Raise PromiseBrokenError if the log now ends before `end`, which was readable before.
 
         A new leader may have the records, but not serve them until its followers have them, too.
-        Then it answers a request for this offset without records. If the log ends before, it
-        answers OFFSET_OUT_OF_RANGE.
+        Then its answer for offset `end` has no records. If its log ends before `end`, it answers
+        OFFSET_OUT_OF_RANGE.
         """
         deadline = Deadline.after_ms(_PROBE_MS)
         found = fetch_once(self._cluster, partition, end, False, deadline)

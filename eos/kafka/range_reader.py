@@ -1,7 +1,7 @@
-"""How do the committed records of offset ranges become Arrow columns, as Java's consumer sees them?
+"""Decode the committed records of fetched offset ranges into Arrow columns.
 
-A `read_committed` consumer skips markers, and record batches of aborted transactions. A record
-batch may begin before a range or end after it.
+As in a `read_committed` consumer, transaction markers and aborted transactions are skipped. A
+record batch may begin before a range or end after it. Records outside the range are skipped, too.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from eos.kafka.records.column_reader import ColumnReader
 from eos.kafka.records.decompression import BrokenPayloadError, Scratch, unpack_into
 
 ROWS_MAX, BYTES_MAX = 50_000, 8 << 20  # of an Arrow batch
-# Arrow batches below both are joined: small partitions would have one each.
+# Arrow batches below both limits are joined. Otherwise each small partition would have its own.
 _SMALL_ROWS, _SMALL_BYTES = 5_000, 1 << 20
 
 
 def read_columns(
     fetcher: RangeFetcher, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records range after range, each in offset order.
+    """Yield the records of the fetcher's ranges as Arrow batches, with Spark's Kafka columns.
 
-    The columns are those of Spark's Kafka source. Small Arrow batches of several ranges are joined.
+    Ranges follow each other, each in offset order. Small batches of several ranges are joined.
     """
     return _joined(_each(fetcher, rows_max, bytes_max))
 
@@ -57,7 +57,9 @@ def _rest(reader: ColumnReader | None) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded(piece: Piece, reader: ColumnReader, scratch: Scratch) -> Iterator[pa.RecordBatch]:
-    """Yield what the piece completes. Each record batch is verified by its checksum."""
+    """Decode the record batches of a piece, and yield each Arrow batch that is full.
+
+    Raise PromiseBrokenError if a record batch has a wrong checksum or can't be decoded."""
     partition, start, end = piece.progress.partition, piece.progress.position, piece.progress.end
     visibility = Visibility(piece.aborted)
     reached = start

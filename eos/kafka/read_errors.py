@@ -1,4 +1,4 @@
-"""Why could records of a partition not be read?"""
+"""The errors for records of a partition that can't be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def unreadable(partition: TopicPartition, offset: int, cause: str) -> PromiseBro
 
 
 def old_format(partition: TopicPartition, offset: int) -> AttemptFailedError:
-    """Return the error for a message that is older than record batches. Spark's source reads it."""
+    """Return the error for a message in a format before Kafka 0.11.
+
+    Spark's Kafka source can read it, so the retry of the attempt uses that source."""
     return AttemptFailedError(
         "record_batch_format_old",
         f"the record at offset {offset} of {partition} was written in a format that is older than "
@@ -46,7 +48,7 @@ def lost_records(reason: str, **fields: object) -> PromiseBrokenError:
 def outside_log(
     partition: TopicPartition, position: int, earliest: int, latest: int
 ) -> PromiseBrokenError:
-    """Return the error for an offset to read that is not between the log's first and last."""
+    """Return the error for an offset that is to be read, but is before or after the log."""
     if position < earliest:
         reason = f"{partition} begins at offset {earliest}, but offset {position} is next"
     else:

@@ -1,4 +1,4 @@
-"""How are the records of a range of one partition read? (Used for ledgers and dead letters.)"""
+"""Read the records in an offset range of one partition, such as a ledger or dead letters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_records(
             raise too_late(partition, position, offset_end, error, committed)
         result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
-            # Keep the error of an earlier answer if this try only ran out of time.
+            # None means no answer. If this try only ran out of time, keep the last answer's code.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue
@@ -59,7 +59,7 @@ def read_records(
                     return found
                 found.append(record)
                 size += record.bytes
-            # Advance past compacted, hidden and control batches as well.
+            # Advance past batches that yield nothing, too: compacted, aborted or control batches.
             position = max(position, batch.last_offset + 1)
         if position == before and result.records:  # a retry would return the same bytes
             raise unreadable(partition, position, "it contains no complete record batch")

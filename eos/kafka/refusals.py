@@ -1,4 +1,4 @@
-"""Why does a broker reject a connection or request that a retry would not fix?"""
+"""The errors for connections and requests that fail for good, with the cause and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos.kafka import acls
 from eos.kafka.outcomes import code_of, name_of
 from eos.kafka.settings import KafkaSettings
 
-# The peer closed the connection, or time ran out: a retry may succeed.
+# TLS errors after which a retry may succeed: the peer closed the connection, or time ran out.
 _TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _EXPIRED, _NAMES = 10, (62, 64)  # X509_V_ERR_...: has expired; host name or address mismatch
 # TLS alerts about our certificate. Java sends the same alert for expired and unknown certificates.
@@ -45,14 +45,16 @@ _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 
 
 def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosError | None:
-    """Return the error for a connection that fails permanently; None if a retry may succeed."""
+    """Return the error to raise if a failed connection or login can't succeed by a retry.
+
+    Return None if a retry may succeed."""
     options = dict(settings.security)
     found = (_rejection(cause, address, options) for cause in _causes(error))
     return next((rejection for rejection in found if rejection is not None), None)
 
 
 def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:
-    """Return the error to raise if no broker answers. `cause` is the last request's failure."""
+    """Return the error to raise if no broker answers. `cause` is why one of the requests failed."""
     bootstrap = ",".join(addresses)
     text = f"no broker of {bootstrap} answers: {cause}"
     if "ECONNREFUSED" in cause:
@@ -96,7 +98,7 @@ def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRef
     right = acls.missing(request, error, _resource(error, what))
     if right is not None:
         return KafkaRefusedError(
-            code_of(error),  # as `describe` does for a missing permission
+            code_of(error),  # the same code as `outcomes.describe` uses
             f"Kafka answered {kafka_error} to {request} for {what}{detail}. {right.message}",
             hint=right.grant,
             error=error,

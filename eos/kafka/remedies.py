@@ -9,9 +9,10 @@ from eos.kafka.api import Api
 
 
 def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] | None:
-    """Return cause and hint for a code; a text for this request takes precedence.
+    """Return the likely cause of a Kafka error code and how to fix it; None if it is unknown.
 
-    `resource` names the object of a missing permission."""
+    A text for this request precedes the general one. `resource` names the object of a missing
+    permission."""
     right = missing(api.value, code, resource)
     if right is not None:
         return right.message, right.grant

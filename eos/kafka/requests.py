@@ -1,7 +1,7 @@
-"""How are the requests of a transaction built, and their responses parsed?
+"""Build the requests of a transaction, and parse their responses.
 
-Each API version is pinned, because the broker derives the transaction version only from the
-request's API version.
+Each API version is fixed, because a broker derives the transaction version (TV1 or TV2) only from
+the request's API version.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NOTHING_SAID = -1  # UNKNOWN_SERVER_ERROR, used if the response lacks a partiti
 
 
 class Versions(NamedTuple):
-    """API versions of one profile. A profile never uses versions of the other one.
+    """API version of each request, for one transaction profile.
 
     TV1 uses the newest versions of Kafka 3.6. Later TV1 versions, up to Produce 11 and EndTxn 4,
-    only return TRANSACTION_ABORTABLE where these return INVALID_TXN_STATE.
+    differ only in returning TRANSACTION_ABORTABLE in place of INVALID_TXN_STATE.
     """
 
     init_producer_id: int
@@ -213,9 +213,9 @@ def end_txn(version: int, transactional_id: str, identity: Identity, commit: boo
 
 
 def ended(response: Any, identity: Identity) -> IdentityAnswer:
-    """Return the next identity from an EndTxn response.
+    """Return the error or the next identity from an EndTxn response.
 
-    Version 5 returns a new identity. With earlier versions the identity stays the same."""
+    Version 5 returns a new identity. Earlier versions return none, and `identity` stays valid."""
     if response.error_code:
         return IdentityAnswer(response.error_code)
     if response.producer_id < 0:

@@ -1,6 +1,6 @@
-"""How is a Kafka cluster reached?
+"""The settings of a connection to a Kafka cluster.
 
-The settings are sent from the driver to the executors, so this module imports nothing heavy.
+The driver sends them to the executors, so this module imports no slow library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which partitions may a micro-batch write to, and which index has each of them?"""
+"""The partitions that a micro-batch may write to, each with an index that all stages use."""
 
 from __future__ import annotations
 

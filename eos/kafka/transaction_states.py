@@ -1,7 +1,7 @@
-"""Which states can a transaction have at its coordinator, and which transitions are valid?
+"""The states that a transaction can have at its coordinator, and the valid transitions.
 
 This mirrors Kafka's TransactionState. DescribeTransactions and the coordinator's log use these
-names. Rows of the audit table contain the two states of a completed transaction.
+names. The audit table records a transaction's outcome as `CompleteCommit` or `CompleteAbort`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ class TransactionPhase(Enum):
     Under transaction version 2, EndTxn(abort) is also valid without an open transaction. A client
     that does not know the state sends EndTxn(abort) and gets the next epoch."""
 
-    # -> Ongoing: a partition or a group was added. -> PrepareAbort: EndTxn(abort) of TV2
+    # Next: Ongoing, if a partition or a group is added; PrepareAbort, by EndTxn(abort) of TV2
     EMPTY = "Empty"
-    # -> Ongoing: another partition or group was added.
-    # -> PrepareCommit, PrepareAbort: EndTxn, or its timeout.
-    # -> PrepareEpochFence: an InitProducerId fences the owner of the open transaction
+    # Next: Ongoing, if another partition or group is added; PrepareCommit, by EndTxn(commit);
+    # PrepareAbort, by EndTxn(abort) or the timeout; PrepareEpochFence, if an InitProducerId fences
+    # the owner
     ONGOING = "Ongoing"
-    # -> CompleteCommit: the markers are written. This is the only transition
+    # Next: only CompleteCommit, after the markers are written
     PREPARE_COMMIT = "PrepareCommit"
-    # -> CompleteAbort: the markers are written
+    # Next: only CompleteAbort, after the markers are written
     PREPARE_ABORT = "PrepareAbort"
-    # -> Ongoing, Empty (an InitProducerId), PrepareAbort (TV2), Dead
+    # Next: Ongoing (a new transaction), Empty (an InitProducerId), PrepareAbort (TV2), Dead
     COMPLETE_COMMIT = "CompleteCommit"
-    # -> Ongoing, Empty (an InitProducerId), PrepareAbort (TV2), Dead
+    # Next: Ongoing (a new transaction), Empty (an InitProducerId), PrepareAbort (TV2), Dead
     COMPLETE_ABORT = "CompleteAbort"
     # The transactional id expired, and the coordinator removes it next
     DEAD = "Dead"
-    # -> PrepareAbort, with the raised epoch
+    # Next: PrepareAbort, with a higher epoch
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
     @classmethod
     def of(cls, name: str) -> TransactionPhase | None:
-        """Return the state with Kafka's name; None if this release does not know the name."""
+        """Return the state with this name of Kafka; None for an unknown name."""
         return _BY_NAME.get(name)
 
     @property
     def is_over(self) -> bool:
-        """Return whether the transaction is complete. Then the transactional id may expire."""
+        """Return whether no transaction is in progress: Empty, CompleteCommit or CompleteAbort.
+
+        Only in these states may the transactional id expire."""
         return self in OVER
 
 

@@ -1,4 +1,4 @@
-"""Which state does a transactional id have at its coordinator, and which ids exist?"""
+"""Look up the state of a transactional id at its coordinator, and list all transactional ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETRIED = frozenset({14, 15, 16})
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id known to a coordinator, and the phase of its latest transaction."""
+    """A transactional id that a coordinator knows. `phase` is its state, such as "Ongoing"."""
 
     transactional_id: str
     producer_id: int
