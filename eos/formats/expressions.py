@@ -1,4 +1,4 @@
-"""How is a key or value parsed in SQL, which columns does it yield, and when is it malformed?"""
+"""SQL expressions that parse keys and values, select their columns, and find malformed ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _IS_READ = "__eos_is_read"  # in a parsed Avro struct: true if it was readable
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The format of a key or a value.
+    """The format of a source's keys or values.
 
-    `columns` has those of its schema, `required` the NOT NULL ones of a JSON schema.
+    `columns` are the names of the schema's columns, `required` those that a JSON schema declares
+    NOT NULL.
     """
 
     kind: Literal["binary", "string", "json", "avro", "protobuf"] = "binary"
@@ -37,7 +38,7 @@ class Format:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the columns that it adds."""
+        """Return the names of the columns that parsing adds to the rows."""
         return (self.column,) if self.column else self.columns
 
     @property
@@ -47,7 +48,7 @@ class Format:
 
     @property
     def is_sparks(self) -> bool:
-        """Return whether Spark has a function that parses it."""
+        """Return whether Spark itself has a function that parses this format: JSON and Avro."""
         return self.kind in ("json", "avro")
 
     @property
@@ -57,7 +58,7 @@ class Format:
 
 
 def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
-    """Return the rows with their parsed keys and values added."""
+    """Return the rows with the parsed key and value added, each as a struct column."""
     of_spark = [parsed(name, each) for name, each in formats.items() if each.is_sparks]
     result = frame.selectExpr("*", *of_spark)
     for name, each in formats.items():
@@ -84,10 +85,9 @@ def parsed(name: str, each: Format) -> str:
 
 
 def _from_avro(name: str, written: str, reader: str) -> str:
-    # A malformed record becomes a record of nulls, which may also be a valid record. So the
-    # reader's schema gets another field that no record has; its default shows that the record was
-    # read. The schema is quoted as a literal: Spark wants constants, and a schema may contain any
-    # character.
+    # Spark returns nulls for a malformed record, but a valid record may have only nulls, too. So
+    # add a field with a default to the reader's schema: it is null only if nothing was read. The
+    # schema is a quoted literal: Spark requires a constant, and a schema may have any character.
     record = json.loads(reader)
     record["fields"].append({"name": _IS_READ, "type": "boolean", "default": True})
     options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(json.dumps(record))})"
@@ -95,7 +95,7 @@ def _from_avro(name: str, written: str, reader: str) -> str:
 
 
 def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
-    """Return conditions under which bytes are malformed, each with an SQL message.
+    """Return SQL conditions that are true for a malformed key or value, each with an SQL message.
 
     A null is valid: it may be a tombstone.
     """
@@ -147,10 +147,10 @@ def columns_of(name: str, each: Format) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL reads it whatever characters it has."""
+    """Return a column name in backquotes for SQL. The name may have any character."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """Return a text as an SQL literal."""
+    """Return a text as a quoted SQL literal, with its special characters escaped."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,8 @@
-"""How is a schema registry asked? No other module sends requests to it.
+"""The client of a schema registry. No other module sends requests to the registry.
 
-Each request is bounded by its own time, and all requests of a startup by one deadline. An id means
-the same schema forever, so callers may cache an answer (`formats/schema_ids.py`). An invalid answer
-raises one of the project's own errors, whatever its content.
+Each request has a time limit, and all requests of a startup have one deadline. An id means the same
+schema forever, so callers may cache an answer (`formats/schema_ids.py`). An invalid answer raises
+one of the project's own errors, whatever its content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Known = dict[Version, RegisteredSchema | None]
 
 
 class _UnusableError(ValueError):
-    """An answer's schema is not Avro, or refers to missing schemas."""
+    """Error of a registered schema that is not Avro, or has references that can't be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class RegistryClient:
         object.__setattr__(self, "_connection", connection)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
-        """Return the Avro schema of an id; None if it is missing or unusable.
+        """Return the Avro schema of an id; None if it is missing, or not usable as Avro.
 
-        Any producer may register an unusable schema, so that is no reason to stop. Raise if the
-        registry does not answer or refuses.
+        Any producer may register an unusable schema, so it must not stop the pipeline. Raise if the
+        registry does not answer or rejects the request.
         """
-        # Four bytes of any record may be an id. Registries assign positive 32-bit numbers, and
-        # answer a larger one like a wrong path, which would end the run.
+        # Any record may have four bytes that look like an id. Registries assign positive 32-bit
+        # numbers. They answer a larger number like a wrong path, which would end the run.
         if not _is_number(schema_id):
             return None
         found = self._request("GET", f"/schemas/ids/{schema_id}", deadline)
@@ -83,7 +83,7 @@ class RegistryClient:
             if version is None:  # deleted meanwhile
                 continue
             schema_id = self._id(version, _path(*at))
-            found.pop(schema_id, None)  # one that was deleted and registered again is newest
+            found.pop(schema_id, None)  # a schema that was registered again moves to the end
             try:
                 found[schema_id] = self._alone(version, referred, deadline)
             except _UnusableError as error:
@@ -117,9 +117,9 @@ class RegistryClient:
         return self._id(found, path)
 
     def _alone(self, found: Any, known: _Known, deadline: Deadline) -> str:
-        """Return the answer's schema with all referenced schemas inlined.
+        """Return the Avro schema in an answer of the registry, with all referenced schemas inlined.
 
-        `known` caches versions that were requested before.
+        `known` caches the referenced versions that were requested before.
         """
 
         def fetch(at: Version) -> RegisteredSchema | None:
@@ -159,7 +159,9 @@ class RegistryClient:
         self._request("GET", "/config", deadline)
 
     def _request(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """Return the answer; None if the registry reports that the object does not exist."""
+        """Send a request, retry it, and return the JSON answer; None if the object does not exist.
+
+        Raise UnavailableError without an answer in time, and UsageError for a rejected request."""
         patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
         reason = "earlier requests used up the time"
         while not deadline.has_passed:
@@ -271,10 +273,10 @@ def _json(raw: bytes) -> Any:
 
 
 def _is_of_registry(raw: bytes) -> bool:
-    """Return whether a 404 is the registry's own answer.
+    """Return whether the body of a 404 shows that the registry itself reports a missing object.
 
     A wrong path or a proxy answers 404, too. Treating that as a missing schema would turn good
-    records into malformed ones. The registry's own error codes have five digits.
+    records into malformed ones. The registry's own error codes have five digits: 404xx.
     """
     try:
         found = _json(raw)

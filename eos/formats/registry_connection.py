@@ -1,4 +1,4 @@
-"""How is one connection to a schema registry kept open between requests?
+"""An HTTP connection to a schema registry, which stays open between requests.
 
 With a new TLS session for each request, loading a thousand schema ids would take minutes. The
 environment's proxies (`https_proxy`, `no_proxy`) apply, but not to addresses of this machine.
@@ -30,7 +30,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(slots=True)
 class Connection:
-    """A connection that is safe for threads. Connects at the first request and after a failure."""
+    """A thread-safe HTTP connection. It connects at the first request and again after a failure."""
 
     url: str
     ca: str | None = None
@@ -51,7 +51,9 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the next request uses a connection that the peer may have closed."""
+        """Return whether the connection is still open from an earlier request.
+
+        The peer may have closed it since, so a request on it may fail."""
         return self._open is not None
 
     def request(
@@ -62,10 +64,10 @@ class Connection:
         headers: Mapping[str, str],
         deadline: Deadline,
     ) -> tuple[int, bytes]:
-        """Return the status and the body.
+        """Send a request, and return the HTTP status and the body of the answer.
 
-        Raise OSError, HTTPException or ValueError, and UsageError if the CA's file is unusable.
-        Redirects are not followed, because they would carry the password to another host.
+        Raise OSError, HTTPException or ValueError on failure, and UsageError if the CA's file is
+        unusable. Redirects are not followed: they would send the password to another host.
         """
         with self._lock:
             try:

@@ -1,8 +1,8 @@
-"""How does an Avro schema with types of other subjects become one complete schema?
+"""Inline the types that an Avro schema uses from other subjects of the schema registry.
 
 A registry lists the subjects and versions that a schema refers to, and the schema uses their types
-by name. Spark needs one text. So each definition is inserted at the first use of its name, in the
-order in which Avro's parser reads. Later uses keep the name.
+by name. Spark needs one complete schema. So each definition is inserted at the first use of its
+name, in the order in which Avro's parser reads. Later uses keep the name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-REFERRED_MAX = 200  # schemas that one refers to, directly or indirectly
+REFERRED_MAX = 200  # schemas that a schema may refer to, directly or indirectly
 DEPTH_MAX = 20
 _PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
 
 
 class Version(NamedTuple):
-    """A version of a subject."""
+    """A version of a subject in the schema registry."""
 
     subject: str
     number: int
@@ -29,7 +29,7 @@ class Version(NamedTuple):
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema and its references."""
+    """A schema, and the versions of other subjects that it refers to."""
 
     schema: str
     references: tuple[Version, ...] = ()
@@ -39,9 +39,9 @@ Ask = Callable[[Version], RegisteredSchema | None]  # None: it does not exist
 
 
 def without_references(registered: RegisteredSchema, fetch: Ask) -> str:
-    """Return an equal schema without references; raise ValueError if references are invalid.
+    """Return the schema with all referenced types inlined. Raise ValueError for bad references.
 
-    A name without a definition is kept: the parser of the schema reports it.
+    A name without a definition is kept, and Avro's parser reports it later.
     """
     if not registered.references:
         return registered.schema
@@ -86,7 +86,7 @@ def _follow(
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A definition and its enclosing namespace."""
+    """The definition of a named Avro type, and the namespace that encloses it."""
 
     node: dict[str, Any]
     around: str

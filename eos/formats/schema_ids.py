@@ -1,12 +1,12 @@
-"""How are Avro records read that carry a schema id: a zero byte, four bytes of id, the record?
+"""Read Avro records that begin with a schema id: a zero byte, and four bytes of the id.
 
 Spark parses a column by constant schemas. So a plan contains all known schemas, and only the driver
-asks the registry. It loads those of the subject before the query starts.
+asks the registry. It loads the subject's schemas before the query starts.
 
-If a record has another id:
+If a record has an id that is not in the plan:
 1. The task rejects it and counts it like other rejected records.
-2. Before the driver relies on that count, it asks the registry for these ids (`Decode.learned`).
-3. If the registry has one of them, the attempt is retried with a plan that includes it.
+2. Before the driver uses that count, it asks the registry for the unknown ids (`Decode.learned`).
+3. If the registry has a schema for one of them, the attempt is retried with a plan that has it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MISSES_MAX = 1_000_000  # remembered ids without a schema: any bytes may look li
 
 @dataclass(slots=True)
 class Writers:
-    """The writers' schemas of a source's records, by id. Grows while the pipeline runs.
+    """The schemas with which a source's records were written, by id. New ids are added in a run.
 
-    An id without an Avro schema is remembered for the life of the process, so a restart asks again.
+    An id without an Avro schema is remembered until the process ends, and not requested again.
     """
 
     known: dict[int, str]
@@ -35,9 +35,9 @@ class Writers:
     _misses: dict[int, None] = field(default_factory=dict)  # oldest first
 
     def learn(self, ids: Iterable[int]) -> list[int]:
-        """Return the ids that are new and have a schema.
+        """Ask the registry for the ids that are not known yet. Return those that have a schema.
 
-        Raise if the registry does not answer: an outage must not make a record malformed.
+        Raise if the registry does not answer, since an outage must not make a record malformed.
         """
         found = []
         deadline = Deadline.after_ms(LEARN_MS_MAX)
@@ -60,12 +60,12 @@ class Writers:
 
 
 def schema_id_prefix(schema_id: int) -> str:
-    """Return the bytes before each written record, as an SQL literal."""
+    """Return the five bytes that precede a record with this schema id, as an SQL literal."""
     return f"X'00{schema_id:08x}'"
 
 
 def id_in(name: str) -> str:
-    """Return SQL for the id before a record; null if there is none."""
+    """Return SQL for the schema id in a column's first five bytes; null if they have no id."""
     head = f"hex(substring({name}, 1, {FRAME_BYTES}))"
     is_framed = f"length({name}) >= {FRAME_BYTES} AND {head} LIKE '00%'"
     return f"IF({is_framed}, CAST(conv(substring({head}, 3), 16, 10) AS BIGINT), NULL)"
@@ -76,15 +76,15 @@ def record_in(name: str) -> str:
 
 
 def is_unknown(name: str, known: Iterable[int]) -> str:
-    """Return an SQL condition: the record has an id, and it is not in `known`."""
+    """Return an SQL condition: the column begins with a schema id that is not in `known`."""
     listed = ", ".join(map(str, known)) or "-1"  # no id is negative
     return f"coalesce({id_in(name)} NOT IN ({listed}), false)"
 
 
 def parse_by_id(name: str, known: Mapping[int, str], parse: Callable[[str, str], str]) -> str:
-    """Return SQL for the record, parsed by its id's schema.
+    """Return SQL that parses the column's record by the schema of its id; null for unknown ids.
 
-    `parse` returns SQL for a record and a schema.
+    `known` has the schemas by id. `parse` returns SQL that parses a record by a schema.
     """
     record, found = record_in(name), id_in(name)
     cases = [f"WHEN {each} THEN {parse(record, schema)}" for each, schema in known.items()]

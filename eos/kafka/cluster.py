@@ -92,7 +92,7 @@ class Cluster:
     # -- asking ------------------------------------------------------------------------------
 
     def limited(self, deadline: Deadline) -> Deadline:
-        """Return the deadline of one try: now plus the request timeout, or `deadline` if earlier."""
+        """Return the deadline of one try: the request timeout, or `deadline` if that is earlier."""
         return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
 
     def query_any(self, build: Callable[[], Any], deadline: Deadline) -> Any:

@@ -1,4 +1,4 @@
-"""How is the native library compiled?
+"""Compile the native library.
 
 `python -m eos.native.build --into eos/native/lib` builds it for a wheel.
 """
@@ -30,7 +30,7 @@ class BuildError(Exception):
 
 
 def compiler() -> list[str] | None:
-    """Return the command of a C compiler: one on PATH, or the one of the package ziglang.
+    """Return the command of a C compiler on PATH, or of the Python package ziglang, or None.
 
     A command on PATH may still not work: on macOS, `cc` can be a stub without a compiler."""
     for name in _COMPILERS:
@@ -47,10 +47,8 @@ def build(
 ) -> Path:
     """Compile the library into the folder and return its path. Raise BuildError if that fails.
 
-    `command` is a compiler, which runs with these additional environment variables.
-
-    The library is loaded once before it gets its name, so a compiler that makes no usable library
-    leaves nothing behind.
+    `command` is a compiler, and `environment` has additional variables for it. The library is
+    loaded once before it is moved into the folder, so an unusable library is never left there.
     """
     name = library.file_name()
     private_files.create_folder(folder)
@@ -73,7 +71,7 @@ def _compile(command: Sequence[str], target: Path, environment: Mapping[str, str
         target.with_name(name).write_bytes(content)
     sources = [str(target.with_name(name)) for name in library.SOURCES if name.endswith(".c")]
     arguments = [*command, *library.flags(), "-o", str(target), *sources]
-    # zig keeps a cache of its own; in the temporary folder it is removed with it.
+    # zig writes a cache. Put it into the temporary folder, which is deleted afterwards.
     zig = str(target.parent / "zig")
     caches = {"ZIG_GLOBAL_CACHE_DIR": zig, "ZIG_LOCAL_CACHE_DIR": zig}
     try:

@@ -1,4 +1,4 @@
-/* Records of Kafka's format v2 to Arrow buffers. */
+/* Decode records of Kafka's format v2 into Arrow buffers. */
 
 #include "kernels.h"
 
@@ -30,7 +30,7 @@ struct decoder {
   i64 length;
   i64 count;
   i64 base_offset;
-  i64 delta_max; /* of the offsets */
+  i64 delta_max; /* the largest valid offset delta */
   i64 first_ms;
   i64 append_ms;
   i64 is_append_time;
@@ -58,7 +58,7 @@ struct decoder {
   i64 headers;
   i64 rows_with_headers;
   i64 has_wide_names; /* whether a name has a byte that is not ASCII */
-  /* sizes of the record that did not fit, and why bytes are broken */
+  /* the size of a record that did not fit, and the error number for broken bytes */
   i64 record_bytes;
   i64 error;
 };
@@ -112,7 +112,7 @@ static inline int blob(const u8 **at, const u8 *end, struct field *out) {
   return 0;
 }
 
-/* Check the headers of a record, which must end at `end`, and add their sizes. */
+/* Check a record's headers, which must end at `end`, and add their sizes to the record's size. */
 static int check_headers(const u8 *at, const u8 *end, struct record *r) {
   TRY(number(&at, end, &r->header_count));
   r->headers = at;
@@ -165,7 +165,7 @@ static inline void append(struct column *c, i64 row, struct field f) {
   c->offsets[row + 1] = (i32)c->used;
 }
 
-/* `parse` has checked these headers already. */
+/* Append a record's headers to the header columns. `parse` has checked that they are valid. */
 static void append_headers(struct decoder *d, const struct record *r, const u8 *end) {
   const u8 *at = r->headers;
   for (i64 i = 0; i < r->header_count; i++) {
@@ -192,8 +192,8 @@ static i64 broken(struct decoder *d, int error) {
 
 /* Append the rest of the record batch to the columns. Return DONE at its end; FULL if no further row
    fits; TOO_LARGE if a record does not even fit into empty columns; NEEDS_HEADERS if a record has
-   headers and there are no columns for them. After the last three, a further call continues with the
-   same record. */
+   headers and there are no columns for them; BROKEN for invalid bytes. After FULL, TOO_LARGE and
+   NEEDS_HEADERS, the next call continues with the same record. */
 EXPORT i64 eos_decode(struct decoder *d) {
   const u8 *at = d->records + d->at, *end = d->records + d->length;
   for (; d->done < d->count; d->done++) {

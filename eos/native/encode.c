@@ -1,4 +1,4 @@
-/* Arrow columns to records of Kafka's format v2. */
+/* Encode Arrow columns as records of Kafka's format v2. */
 
 #include "kernels.h"
 
@@ -23,7 +23,7 @@ static inline u8 *put_number(u8 *at, u64 number) {
   return at;
 }
 
-/* Results besides 0. eos/native/structs.py has the same numbers. */
+/* The results of a function that fails. eos/native/structs.py has the same numbers. */
 enum { NULL_NAME = 1, NEEDS_ROOM = 2, INVALID = -1 };
 
 /* An Arrow column of byte strings. */
@@ -36,7 +36,7 @@ struct source {
   i64 rows;
 };
 
-/* A column in the order of the records, without gaps. A null has length -1 and no bytes. */
+/* A column sorted by target partition, without gaps. A null has length -1 and no bytes. */
 struct sorted {
   i32 *lengths;
   i32 *offsets; /* the start of each value, and the end of the last */
@@ -46,8 +46,8 @@ struct sorted {
 
 /* ---- grouping ------------------------------------------------------------------------------ */
 
-/* Rows, and the target partition of each. They are read in their own order, and each target's rows
-   are written one after another: to read them target by target would be three times as slow. */
+/* Rows, and the target partition of each. Rows are read in their own order, and each is written to
+   the next free place of its target. To read rows target by target would take three times as long. */
 struct grouping {
   i64 rows;
   i64 targets;
@@ -77,7 +77,7 @@ struct grouping {
 
 enum { OF_ROWS, OF_KEYS, OF_VALUES, OF_HEADERS, OF_NAMES, OF_TEXTS, TOTALS };
 
-/* Get a value. Fail if the column is no valid Arrow column there. */
+/* Get the value of a row. Return INVALID if the row or its offsets are outside the column. */
 static inline int get(const struct source *s, i64 row, struct field *out) {
   if (row < 0 || row >= s->rows) return INVALID;
   if (s->valid) {
@@ -164,7 +164,8 @@ static int place_headers(struct grouping *g, i64 row, i64 at, i64 *of) {
   return 0;
 }
 
-/* `eos_group` writes to many places at a time, so it leaves out what can be computed later. */
+/* Compute a sorted column's offsets from its lengths. `eos_group` itself writes only the lengths,
+   since it writes to many places at a time. */
 static void add_offsets(struct sorted *s, i64 rows) {
   i64 start = 0;
   for (i64 row = 0; row < rows; row++) {
@@ -253,7 +254,8 @@ static inline u64 time_delta(const struct encoder *e, i64 row, i64 start) {
   return e->timestamps ? zigzag((i64)((u64)e->timestamps[row] - (u64)e->timestamps[start])) : 0;
 }
 
-/* Return how many of the records from `start` to `end` fit into `room` bytes of one record batch. */
+/* Return how many records from `start` on, at most up to `end`, fit into `room` bytes of one record
+   batch. */
 EXPORT i64 eos_fit(const struct encoder *e, i64 room) {
   if (e->start < 0 || e->start > e->end || e->end > e->rows) return INVALID;
   for (i64 row = e->start; row < e->end; row++) {
@@ -268,8 +270,8 @@ EXPORT i64 eos_fit(const struct encoder *e, i64 room) {
 /* The most bytes that length, timestamp delta and offset delta of a record take. */
 enum { DELTAS_MAX = 10 + 10 + 5 };
 
-/* Write the records from `start` to `end` as the content of one record batch. If there is not enough
-   room, return how much is needed. */
+/* Write the records from `start` to `end` as the content of one record batch, and set `out_size`. If
+   `out` may be too small, set `out_size` to a sufficient size and return NEEDS_ROOM. */
 EXPORT i64 eos_write(struct encoder *e) {
   if (e->start < 0 || e->start > e->end || e->end > e->rows) return INVALID;
   i64 needed = DELTAS_MAX * (e->end - e->start);
@@ -342,12 +344,14 @@ EXPORT i64 eos_partition(const struct source *key, i64 partitions, i64 *chosen) 
   return nulls;
 }
 
-/* Divide and round down, also numbers below 0. A constant divisor is several times as fast. */
+/* Divide and round down, for negative numbers, too. Inlined with a constant divisor, this is several
+   times as fast. */
 static inline i64 floor_of(i64 number, i64 divisor) {
   return number / divisor - (number % divisor < 0);
 }
 
-/* Convert times to milliseconds, of which each has `per_ms` units: 1000 or 1000000. */
+/* Convert times to milliseconds. `per_ms` is how many units of time a millisecond has: 1000 or
+   1000000. */
 EXPORT i64 eos_milliseconds(const i64 *times, i64 rows, i64 per_ms, i64 *out) {
   if (per_ms == 1000) {
     for (i64 row = 0; row < rows; row++) out[row] = floor_of(times[row], 1000);

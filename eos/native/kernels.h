@@ -1,4 +1,5 @@
-/* What all kernels share. They convert records of Kafka's format v2 to Arrow buffers and back.
+/* Declarations that decode.c and encode.c share. They convert records of Kafka's format v2 to Arrow
+   buffers and back.
 
    Plain C ABI: no allocation, no global state, no Python. A caller passes one struct of 64-bit fields
    by its address; eos/native/structs.py has the same structs. Every read is checked against the given
@@ -8,7 +9,7 @@
 #ifndef EOS_KERNELS_H
 #define EOS_KERNELS_H
 
-/* No header of the C library: a machine may have a compiler, but not these. */
+/* No header of the C library is included: a machine may have a compiler, but no such headers. */
 typedef __UINT8_TYPE__ u8;
 typedef __UINT32_TYPE__ u32;
 typedef __UINT64_TYPE__ u64;
@@ -22,7 +23,7 @@ typedef __SIZE_TYPE__ usize;
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Raise it with every change of a struct or of a function's meaning. */
+/* Increase this number with every change of a struct or of a function's meaning. */
 #define ABI_VERSION 1
 
 struct field {
@@ -30,7 +31,8 @@ struct field {
   i64 length; /* -1 for a null */
 };
 
-/* Copy bytes that do not overlap. Most keys are short, and a call takes longer than their copy. */
+/* Copy a field's bytes to `at`, and return the end of the copy. Most keys are short, and a call of
+   memcpy would take longer than to copy them. */
 static inline u8 *put(u8 *at, struct field f) {
   if (f.length <= 0) return at;
   u64 n = (u64)f.length;

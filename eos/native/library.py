@@ -1,13 +1,12 @@
-"""Which native library does this process use, and where does it come from?
+"""Find and load the native library, which is compiled from the C files of this package.
 
-The library is compiled from the C files of this package. The first of these places that has a
-sound one is used:
+The first of these places that has an undamaged library is used:
 
 1. the package, `eos/native/lib/`: wheels, and the zip that is shipped to executors;
 2. the user's cache, into which the launcher builds it (`eos.launch.native_library`).
 
-Without a library, callers use numpy or Spark. So nothing here raises an error: `status` has the
-reason. `EOS_NATIVE=off` disables the library.
+Without a library, callers use numpy or Spark. So `load` raises no error, and `status` has the
+reason. The environment variable `EOS_NATIVE=off` disables the library.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from eos.cache import cache_root
 
 ABI_VERSION = 1
 DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if it is "off"
-# No `-march=native`: a home folder may be shared by machines with different processors. Without the
-# C library's version, the library fits any: the only function that it needs is memcpy.
+# No `-march=native`, since a home folder may be shared by machines with different processors. On
+# Linux no version of the C library is linked: the only function of it that is needed is memcpy.
 FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-fvisibility=hidden")
 LINUX_FLAGS = ("-nostdlib",)
 SOURCES = ("kernels.h", "decode.c", "encode.c")
@@ -53,7 +52,7 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The library of this process, or why there is none."""
+    """The native library of this process and where it was found, or why there is none."""
 
     library: Any  # ctypes.CDLL, or None
     origin: str  # "package", "cache" or ""
@@ -68,7 +67,7 @@ def load() -> Any:
 
 @cache
 def status() -> Status:
-    """Return the library and where it was found, or why there is none. The result is kept."""
+    """Return the library and where it was found, or why there is none. Cached per process."""
     return find()
 
 
@@ -114,7 +113,9 @@ def flags() -> tuple[str, ...]:
 
 
 def file_name() -> str:
-    """Return the library's file name. It changes with the source, the flags and the platform."""
+    """Return the library's file name, which depends on source code, flags and platform.
+
+    So a library of another release is not found."""
     digest = hashlib.sha256(" ".join(flags()).encode())
     for content in sources().values():
         digest.update(content)
@@ -164,13 +165,16 @@ def _loaded(path: str, content: bytes) -> Any:
     try:
         return checked(library, path)
     except ValueError:
-        # Otherwise this process would get the same library again after a new one is built.
+        # Unload the invalid library. Otherwise this process would get it again for the same path,
+        # even after a new one is built there.
         _ctypes.dlclose(library._handle)  # noqa: SLF001 - ctypes has no other way
         raise
 
 
 def checked(library: Any, path: str) -> Any:
-    """Return the library with its functions' types. Raise ValueError if it has another ABI."""
+    """Declare the types of the library's functions, and return the library.
+
+    Raise ValueError if it has another ABI version, or lacks a function."""
     try:
         library.eos_abi_version.restype = ctypes.c_int64
         version = library.eos_abi_version()
@@ -185,7 +189,7 @@ def checked(library: Any, path: str) -> Any:
 
 
 def _from_bytes(content: bytes) -> Any:
-    """Load a library without a file of its own: from memory, else from a temporary file."""
+    """Load a library from its bytes: by a file in memory, or else by a temporary file."""
     create: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     if create is not None:
         with contextlib.suppress(OSError):  # the kernel may forbid to execute such memory

@@ -1,7 +1,7 @@
-"""How is large memory used again, as soon as nothing refers to it?
+"""A pool of large memory blocks, each of which is reused as soon as nothing refers to it.
 
-New memory costs more than what the kernels do with it, because the operating system clears each
-page at its first use.
+Writing into new memory takes longer than the computations of the native library, because the
+operating system clears each page at its first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BYTES_MAX = 32 << 20  # of all blocks; pages that were never used take no memor
 
 
 class Pool:
-    """Blocks of memory. A block is free when its lease, and all buffers on it, are gone."""
+    """Blocks of memory. A block is free once the leased array and all buffers on it are gone."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[Any, weakref.ref[Any]]] = []
@@ -44,7 +44,9 @@ class Pool:
         return lease
 
     def _free(self, size: int) -> Any:
-        """Remove and return a free block of about this size."""
+        """Remove a free block of at least this size from the pool and return it; else None.
+
+        A block of more than about twice the size is not used."""
         for index, (block, lease) in enumerate(self._blocks):
             if lease() is None and size + ALIGNMENT <= len(block) <= 2 * size + (1 << 20):
                 del self._blocks[index]
@@ -52,7 +54,9 @@ class Pool:
         return None
 
     def _forget_old(self) -> None:
-        """Keep the blocks that were leased last. Others are freed when nothing refers to them."""
+        """Forget the oldest blocks, above the limits of the pool.
+
+        Python frees the memory of such a block when nothing refers to it."""
         total = sum(len(block) for block, _ in self._blocks)
         while len(self._blocks) > _BLOCKS_MAX or total > _BYTES_MAX:
             block, _ = self._blocks.pop(0)
@@ -65,7 +69,7 @@ def _aligned(block: Any, size: int) -> Any:
 
 
 def layout(sizes: tuple[int, ...]) -> tuple[list[int], int]:
-    """Return where parts of these sizes begin in a block, and the size of the block."""
+    """Return where aligned parts of these sizes begin in one block, and the block's size."""
     starts, total = [], 0
     for size in sizes:
         starts.append(total)

@@ -1,6 +1,6 @@
-"""Which structs do the kernels read and write? The same ones as in `decode.c` and `encode.c`.
+"""The structs of the native library for ctypes: the same as in `decode.c` and `encode.c`.
 
-All fields have 64 bits. A pointer is an address, and the caller keeps its buffer alive.
+All fields have 64 bits. A pointer is an address, and the caller must keep its buffer alive.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-HEADER_COST = 8  # bytes that a header adds to the size of its row, beside its name and value
+HEADER_COST = 8  # bytes that a header adds to its row's size, in addition to its name and value
 # Results of `eos_decode`.
 DONE, FULL, TOO_LARGE, NEEDS_HEADERS = range(4)
-# Results of the encoding kernels besides 0. A negative one is a column that is not valid.
+# Results of the encoding functions if they fail. A negative result means an invalid column.
 NULL_NAME, NEEDS_ROOM = 1, 2
 PLACES = 6  # numbers that `eos_count` needs for each target
 
@@ -27,12 +27,12 @@ _REASONS = (
 
 
 def reason(error: int) -> str:
-    """Return why the kernel rejected the bytes."""
+    """Return the text for an error number of `eos_decode`: why it rejected the bytes."""
     return _REASONS[error - 1]
 
 
 class Column(ctypes.Structure):
-    """The buffers of a binary column."""
+    """The Arrow buffers of a binary column, into which `eos_decode` writes."""
 
     _fields_ = (
         ("offsets", ctypes.c_void_p),
@@ -81,7 +81,7 @@ class Decoder(ctypes.Structure):
 
 
 class Source(ctypes.Structure):
-    """A binary column to read."""
+    """The Arrow buffers of a binary column, from which the encoding functions read."""
 
     _fields_ = (
         ("offsets", ctypes.c_void_p),
@@ -94,7 +94,7 @@ class Source(ctypes.Structure):
 
 
 class Sorted(ctypes.Structure):
-    """A binary column in the order of the records."""
+    """A binary column whose rows `eos_group` has sorted by target partition."""
 
     _fields_ = (
         ("lengths", ctypes.c_void_p),
@@ -105,7 +105,7 @@ class Sorted(ctypes.Structure):
 
 
 class Grouping(ctypes.Structure):
-    """The state of `eos_count` and `eos_group`: columns, and the same ones in another order."""
+    """The state of `eos_count` and `eos_group`: columns, and the same columns sorted by target."""
 
     _fields_ = (
         ("rows", ctypes.c_int64),
@@ -154,5 +154,5 @@ class Encoder(ctypes.Structure):
 
 
 def address(array: Any) -> int:
-    """Return where a numpy array begins. The caller keeps the array."""
+    """Return the memory address of a numpy array. The caller must keep the array alive."""
     return int(array.__array_interface__["data"][0])

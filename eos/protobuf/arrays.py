@@ -1,4 +1,4 @@
-"""How do Python values become Arrow arrays of the type that Spark expects of a field?
+"""Convert Python values of Protobuf fields into Arrow arrays of the types that Spark expects.
 
 The arrays are made from buffers, because `pyarrow.array` would import pandas (`eos/arrow.py`).
 """
@@ -31,11 +31,13 @@ _OFFSET_MAX = (1 << 31) - 1  # limit of Spark's Arrow lists and texts
 
 
 class TooLargeError(Exception):
-    """A column's texts or lists in one Arrow batch exceed Arrow's 32-bit offsets."""
+    """Error of a column whose texts or lists are too large for one Arrow batch: 2^31 and more."""
 
 
 def records(fields: Fields, rows: Sequence[list[Any] | None]) -> Any:
-    """Return a struct array. A row has the values of all fields in order; None is a null struct."""
+    """Return rows of Python values as an Arrow struct array.
+
+    A row has the values of all fields in order. A row that is None becomes a null struct."""
     children = [
         _column(field, [None if row is None else row[at] for row in rows])
         for at, field in enumerate(fields)

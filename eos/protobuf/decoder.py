@@ -1,6 +1,6 @@
-"""How do Protobuf records become columns? A malformed or too large record becomes null.
+"""Decode Protobuf records into columns. A malformed or too large record becomes null.
 
-The library's parser in C parses each message. Python only reads its fields.
+The Protobuf library's C code parses each message. Python only reads its fields.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class _UnreadableError(Exception):
 
 
 def read(message: Message, column: Any) -> Any:
-    """Return the messages of an array of bytes as a struct array. Raises `TooLargeError`."""
+    """Decode an array of encoded messages into a struct array; null for a malformed message.
+
+    Raise TooLargeError if a column exceeds the limits of one Arrow batch."""
     kind, reader, is_small = message.type, _message(message.fields), partial(fits, message)
     return records(
         message.fields, [_row(kind, reader, is_small, raw) for raw in column.to_pylist()]
@@ -41,7 +43,8 @@ def _row(kind: Any, reader: Reader, is_small: Callable[[bytes], bool], raw: byte
         if not kind.IsInitialized(result):  # a required field is missing
             return None
         return reader(result)
-    except (DecodeError, UnicodeDecodeError, _UnreadableError):  # the second: without the C parser
+    # The library raises UnicodeDecodeError where its C code is missing.
+    except (DecodeError, UnicodeDecodeError, _UnreadableError):
         return None
 
 
@@ -53,7 +56,7 @@ def _message(fields: Fields) -> Reader:
 def _field(field: Field) -> Reader:
     name, get, value = field.name, attrgetter(field.name), _value(field)
     if field.key is not None:
-        # Maps have no order. Sorted, a retried attempt gives the same result.
+        # Protobuf maps have no order. Sort them, so that a retried attempt gives the same rows.
         of_key = _value(field.key)
 
         def entries(message: Any) -> list[Any]:
@@ -64,13 +67,13 @@ def _field(field: Field) -> Reader:
     if field.label is Label.LIST:
         return lambda message: [value(each) for each in get(message)]
     if field.is_nullable:
-        # HasField of the type, because a field may have this name.
+        # Call HasField on the class: on a message, a field with this name would hide the method.
         return lambda m: value(get(m)) if type(m).HasField(m, name) else None
     return lambda message: value(get(message))
 
 
 def _value(field: Field) -> Reader:
-    """Return a function that converts a field's value to the element of its array (`arrays.py`)."""
+    """Return a function that converts one value of a field for its Arrow array (`arrays.py`)."""
     if field.fields:
         return _message(field.fields)
     if field.is_enum:
@@ -91,7 +94,7 @@ def _text(value: Any) -> bytes:
 
 
 def _micros(time: Any) -> int:
-    """Return microseconds, truncated as in Spark."""
+    """Return a Timestamp or Duration in microseconds, truncated towards zero as in Spark."""
     nanos = time.nanos
     micros = nanos // 1000 if nanos >= 0 else -(-nanos // 1000)
     found: int = time.seconds * 1_000_000 + micros

@@ -1,6 +1,6 @@
-"""How do columns become Protobuf records? A retried row gives the same bytes.
+"""Encode columns as Protobuf records. A row that is encoded again gives the same bytes.
 
-A value outside of its field's range is rejected, with the field's path, before any record of the
+A value outside of its field's range raises an error with the field's path, before any record of the
 Arrow batch is passed on.
 """
 
@@ -29,7 +29,7 @@ _SHOWN_MAX = 80
 
 
 class UnfitError(Exception):
-    """A row that does not fit the message: its number in the array, the field's path, and why."""
+    """Error of a row that does not fit the message: its row number, the field's path, and why."""
 
     def __init__(self, row: int, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}" if path else reason)
@@ -43,9 +43,9 @@ class UnfitError(Exception):
 
 
 def write(message: Message, column: Any) -> Any:
-    """Return encoded messages for a struct array with the message's fields; null for null.
+    """Return the encoded message of each struct in an array; null for a null struct.
 
-    Raises UnfitError.
+    Raise UnfitError for a row that does not fit the message.
     """
     kind = message.type
     encoded: list[bytes | None] = []
@@ -61,7 +61,7 @@ def write(message: Message, column: Any) -> Any:
 
 
 def _messages(fields: Fields, array: Any) -> list[dict[str, Any] | None]:
-    """Return each row's fields that are not null."""
+    """Return the fields of each row that are not null, by name; None for a null struct."""
     places = {array.type.field(at).name.lower(): at for at in range(array.type.num_fields)}
     flat, columns = array.flatten(), []
     for field in fields:
@@ -101,7 +101,7 @@ def _column(field: Field, array: Any) -> list[Any]:
         return [None] * len(array)
     if field.label is Label.ONE:
         return _ones(field, array)
-    # The values of a sliced array are those of the whole array.
+    # The `values` of a sliced array are those of the unsliced array, so select by the offsets.
     bounds = array.offsets.to_pylist()
     first, end = bounds[0], bounds[-1]
     try:
@@ -172,9 +172,10 @@ def _texts(array: Any) -> list[Any]:
 
 
 def _numbers(field: Field, names: list[str | None]) -> list[int | None]:
-    """Return numbers of an enum's names.
+    """Return the enum's number for each name.
 
-    A placeholder that the decoder made for an unnamed number becomes that number again.
+    The decoder returns `UNKNOWN_ENUM_VALUE_...` for a number without a name. Such a text becomes
+    the number again.
     """
     numbers = {
         name: each.number for name, each in field.descriptor.enum_type.values_by_name.items()

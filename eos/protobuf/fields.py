@@ -1,4 +1,4 @@
-"""Which Spark column does each field of a message become, and which values may it have?
+"""The Spark column of each field of a Protobuf message: its type, and its range of values.
 
 Types are those of Spark's own `from_protobuf`, except that unsigned integers get a type that holds
 all of them.
@@ -43,7 +43,9 @@ class Label(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """A field as a column. `sql` is the type of one value; of a map, `key` has the keys' type."""
+    """A Protobuf field as a Spark column.
+
+    `sql` is the type of one value, list element or map value. `key` describes the keys of a map."""
 
     name: str
     label: Label
@@ -61,21 +63,21 @@ class Field:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Return the smallest and the largest integer."""
+        """Return the smallest and the largest valid integer; None if the type is no integer."""
         return _BOUNDS.get(self.descriptor.type)
 
     @property
     def choice(self) -> str:
-        """Return the field's `oneof`.
+        """Return the name of the `oneof` that has the field; empty if there is none.
 
-        protoc makes one for each `optional` field. Such a `oneof` has no other field.
+        protoc makes a `oneof` for each `optional` field of proto3. It has no other field.
         """
         of = self.descriptor.containing_oneof
         return of.name if of is not None else ""
 
     @property
     def is_nullable(self) -> bool:
-        """Return whether an absent field differs from one with the default value."""
+        """Return whether the column is null if the field is absent, and not the default value."""
         has_default = self.descriptor.has_default_value and not self.choice
         return bool(self.descriptor.has_presence) and not has_default
 
@@ -92,7 +94,7 @@ class Field:
 
     @property
     def enum_stranger(self) -> str:
-        """Return the prefix of placeholders for numbers without a name, which Spark uses, too."""
+        """Return the prefix of the text for an enum number without a name, the same as Spark's."""
         return f"UNKNOWN_ENUM_VALUE_{self.descriptor.enum_type.name}_"
 
 
@@ -104,7 +106,9 @@ def ddl(fields: Fields, between: str = " ") -> str:
 
 
 def fields_of(message: Any) -> Fields:
-    """Return the fields; raise ValueError if Spark has no columns for the message."""
+    """Return the fields of a message descriptor as columns.
+
+    Raise ValueError if Spark has no columns for the message."""
     found = _fields(message, (message.full_name,), [0])
     if not found:
         raise ValueError(f"expected a message with fields: `{message.full_name}` has none")
@@ -130,7 +134,9 @@ def _fields(message: Any, path: tuple[str, ...], counted: list[int]) -> Fields:
 
 
 def _field(each: Any, path: tuple[str, ...], counted: list[int]) -> Field | None:
-    """Return the field; None for a message without fields, for which Spark has no type."""
+    """Return a field descriptor as a column; None if its type is a message without fields.
+
+    Spark has no type for a struct without fields."""
     kind = each.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = (kind.fields_by_name[name] for name in ("key", "value"))

@@ -1,7 +1,7 @@
-"""How large may a Protobuf record become as columns?
+"""Reject Protobuf records that would take too much memory as columns.
 
-Two bytes may be a nested message: the parser and the columns allocate all of its fields. The check
-runs before the parser, on the wire format alone, and depends only on the record. So a retried
+Two bytes can encode a nested message, for which the parser and the columns allocate all fields. The
+check runs before the parser, on the wire format alone. It depends only on the record, so a retried
 attempt gives the same result.
 """
 
@@ -21,8 +21,8 @@ from eos.protobuf.message import Message
 # Many small records with many empty messages can take more: 4 MiB times the highest cost of a byte.
 BYTES_MAX = 4 << 20
 FACTOR_MAX = 64
-# Measured: a message with its row; a null or a number with its places in row, column and array;
-# the Python object of a value.
+# Measured sizes: a message with its row; a null or a number with its places in row, column and
+# array; the Python object of a text or a 64-bit value.
 _MESSAGE_BYTES, _CELL_BYTES, _OBJECT_BYTES = 200, 32, 96
 _DEPTH_MAX = 100  # the parser's own limit
 _VARINT_BYTES_MAX = 10
@@ -39,10 +39,10 @@ class _BrokenError(Exception):
 
 @dataclass(slots=True)
 class _Shape:
-    """A field as the scan needs it.
+    """What the scan of a record needs to know of a field.
 
-    `cost` is the size of one value in bytes. `least` is the minimum encoded size of a packed value,
-    0 if it can't be packed. `inner` has the fields of a message.
+    `cost` is the estimated memory of one value in bytes. `least` is the minimum encoded size of a
+    packed value, 0 if it can't be packed. `inner` has the fields of a nested message.
     """
 
     cost: int
@@ -54,10 +54,10 @@ _Known: TypeAlias = dict[str, dict[int, _Shape]]  # by a message's full name
 
 
 def fits(message: Message, raw: bytes) -> bool:
-    """Return whether a record as columns stays within its limit.
+    """Return whether the estimated memory of a record as columns stays within its limit.
 
-    False also for some bytes that are no message at all. Most records are too short to exceed the
-    limit, and are not scanned.
+    Most records are too short to exceed the limit, and are not scanned. Scanned bytes that are no
+    message return False, too.
     """
     shapes, cost_per_byte = _shapes(message)
     limit = max(BYTES_MAX, FACTOR_MAX * len(raw))
@@ -70,7 +70,9 @@ def fits(message: Message, raw: bytes) -> bool:
 
 
 def _cost(raw: bytes, shapes: Mapping[int, _Shape], limit: int) -> int:
-    """Return the estimated size; stop once it exceeds `limit`."""
+    """Return the estimated memory of an encoded message as columns; stop once it exceeds `limit`.
+
+    Raise _BrokenError if the bytes are no message."""
     cost, at, end = len(raw), 0, len(raw)
     above: list[tuple[int, Mapping[int, _Shape], int]] = []  # end, fields, number of the group
     while cost <= limit:
@@ -134,7 +136,7 @@ def _varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _shapes(message: Message) -> tuple[Mapping[int, _Shape], float]:
-    """Return the fields by number, and the highest cost of one encoded byte."""
+    """Return the message's fields by number, and the most memory that one encoded byte can take."""
     known: _Known = {}
     dearest = [1.0]
     shapes = _fields(message.type.DESCRIPTOR, known, dearest)
@@ -167,9 +169,9 @@ def _shape(each: Any, known: _Known, dearest: list[float]) -> _Shape:
 
 
 def _cells(of: Any, above: tuple[str, ...]) -> int:
-    """Return the number of columns of a message and its nested messages.
+    """Return the number of column values that a message without any set field takes.
 
-    A long default counts as several.
+    Nested messages are included. A long default value counts as several.
     """
     if of.full_name in above:  # a recursive field, which is no column
         return 1

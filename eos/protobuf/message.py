@@ -1,7 +1,8 @@
-"""How does a Protobuf message type reach the executors?
+"""A Protobuf message type, which the driver reads from a descriptor file and ships to executors.
 
-`protoc --descriptor_set_out` writes a descriptor file. The driver reads it, keeps the files that
-the message needs, and ships them as bytes. Each process builds its classes from them.
+`protoc --descriptor_set_out` writes a descriptor file: a set of compiled .proto files. The driver
+keeps the .proto files that the message needs, and ships them as bytes. Each process builds its
+classes from these bytes.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ class Message:
 
     @property
     def type(self) -> Any:
-        """Return the class of these messages, one in each process."""
+        """Return the Python class of the message. Each process builds it once."""
         return _built(self)[0]
 
 
 def message_in(raw: bytes, name: str) -> Message:
-    """Return the message type from a descriptor file; raise ValueError if it is unusable.
+    """Return the message type `name` from the bytes of a descriptor file.
 
-    It is unusable if `raw` is no descriptor file, lacks the message or an import, or Spark has no
-    columns for the message.
+    Raise ValueError if `raw` is no descriptor file, lacks the message or an import, or if Spark has
+    no columns for the message.
     """
     found = descriptor_pb2.FileDescriptorSet()
     try:
@@ -76,7 +77,9 @@ def message_in(raw: bytes, name: str) -> Message:
 
 
 def _messages(file: Any) -> list[str]:
-    """Return the full names of all messages, nested ones too, except map entries."""
+    """Return the full names of all messages in a .proto file, nested ones included.
+
+    Map entries, which are messages inside the file, are left out."""
     found: list[str] = []
     waiting = [(file.package, each) for each in file.message_type]
     while waiting:
@@ -99,7 +102,7 @@ def _error_text(name: str, known: list[str]) -> str:
 
 
 def _add(files: Mapping[str, Any], name: str, needed: dict[str, Any]) -> None:
-    """Add a file to `needed`, after all its imports. The loop also handles deep imports."""
+    """Add a .proto file to `needed`, after all files that it imports directly or indirectly."""
     waiting = [(name, False)]
     entered = set()
     while waiting:

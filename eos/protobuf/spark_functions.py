@@ -1,4 +1,4 @@
-"""How do Spark columns become Protobuf messages and back, by Arrow functions on executors?"""
+"""Spark functions that decode and encode Protobuf columns, as Arrow functions on executors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-# Column types that each field type accepts. Values outside of the field's range are rejected row
-# by row.
+# The Spark column types that each field type accepts. Values outside of the field's range are
+# rejected later, row by row.
 _TAKES = {
     "INT": _INTEGERS,
     "BIGINT": _INTEGERS,
@@ -37,7 +37,7 @@ _TAKES = {
 def record(message: Message, column: str) -> Column:
     """Return a column's bytes as a struct of the message's fields; null if malformed or null."""
 
-    seal = of_this_process()  # the driver's: the function carries it to the tasks
+    seal = of_this_process()  # the driver's key, with which tasks sign their errors
 
     def from_protobuf(values: pa.Array) -> pa.Array:
         try:
@@ -49,10 +49,10 @@ def record(message: Message, column: str) -> Column:
 
 
 def written(message: Message, place: str, column: Column | str, at: Column, topic: str) -> Column:
-    """Return a struct of the message's fields as bytes.
+    """Return a column that has a struct of the message's fields encoded as bytes.
 
-    `at` has the row's source position (`AT` of `encode/record_errors.py`) or null. `topic` is the
-    source topic if there is only one.
+    Errors name the row's source record. `at` is its position (`AT` of `encode/record_errors.py`),
+    or null. `topic` is the source topic if there is only one.
     """
     seal = of_this_process()
 

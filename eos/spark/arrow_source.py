@@ -1,6 +1,6 @@
-"""How do Spark's tasks read Kafka without the JVM?
+"""A Kafka source whose Spark tasks read offset ranges in Python, without the JVM.
 
-Each task reads its offset ranges itself, and yields Arrow batches. Spark only schedules the tasks.
+Each task fetches its ranges from the brokers and yields Arrow batches. Spark only schedules tasks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SPARK_SCHEMA = (
 class ArrowSource:
     """The records of offset ranges, which tasks read from Kafka as Arrow batches.
 
-    It can be pickled. `ranges` has a list for each task, which may be empty.
+    It can be pickled. `ranges` has one list of offset ranges for each task. A list may be empty.
     """
 
     settings: KafkaSettings
-    profile: TransactionProfile | None  # that of the writers, so that they share connections
+    profile: TransactionProfile | None  # the writers' profile, so that they share this client
     ranges: Sequence[Sequence[Range]]
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
@@ -53,10 +53,10 @@ class ArrowSource:
         return replace(self, ranges=[[each for task in self.ranges for each in task]])
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the records with the schema of Spark's Kafka source.
+        """Return the records as a DataFrame with the schema of Spark's Kafka source.
 
-        The frame has a partition for each task. In it, records are in the order of the task's
-        ranges, and of their offsets.
+        It has one partition for each task. In a partition, records are in the order of the task's
+        ranges, and within a range in the order of their offsets.
         """
         tasks = spark.range(0, self.task_count, 1, self.task_count)
         return tasks.mapInArrow(self, parsed(SPARK_SCHEMA))

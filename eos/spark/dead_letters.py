@@ -1,8 +1,8 @@
-"""How does a rejected source record become a dead letter, and how is it read back?
+"""Convert rejected source records into dead letters, and read a dead letter's origin back.
 
-Key, value and headers keep their original bytes. Headers with names that begin with `eos.` follow
-the record's own headers. Each is a UTF-8 text. They hold the record's position in the source, and
-the reason for the rejection.
+A dead letter has the record's key, value and headers as their original bytes. After these headers
+it has headers with names that begin with `eos.`, each a UTF-8 text. They hold the record's position
+in the source, and the reason for the rejection.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def are_among(refused: Sequence[RejectedRecords]) -> bool:
 def sink(topic: str, codec: Codec) -> SinkSpec:
     """Return the sink that writes dead letters.
 
-    Dead letters get the time of writing as their timestamp. With the original time, a topic with a
-    retention of a week would delete a record of last month at once.
+    Dead letters get the attempt's time as their timestamp. With the original timestamp, a topic
+    with a retention of a week would delete a record of last month at once.
     """
     return SinkSpec(topic=topic, codec=codec, partition_column=_PARTITION)
 
@@ -53,8 +53,8 @@ def sink(topic: str, codec: Codec) -> SinkSpec:
 def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
     """Return the dead letters of a micro-batch, with the columns of their sink.
 
-    The dead letters of a source partition keep their order: all go to the same target partition,
-    with or without a key.
+    `partitions` is the number of partitions of the dead letter topic. All dead letters of a source
+    partition go to the same partition of it, so they keep their order.
     """
     ours = {PIPELINE: literal(plan.names.pipeline), **_ORIGIN}
     added = ", ".join(
@@ -87,8 +87,8 @@ class Origin(NamedTuple):
 def origin(headers: Headers) -> Origin | None:
     """Return the origin of a dead letter, or None if the headers are not those of a dead letter.
 
-    If there are several blocks of `eos.` headers, the last one counts. A replayed record has lost
-    its first block, but other applications may write headers with these names.
+    If there are several blocks of `eos.` headers, the last block counts. Earlier blocks are headers
+    of the source record itself, since other applications may write such headers, too.
     """
     at = max((n for n, (name, _) in enumerate(headers) if name == PIPELINE), default=-1)
     texts = {name: (value or b"").decode(errors="replace") for name, value in headers[at:]}
@@ -113,5 +113,7 @@ def origin(headers: Headers) -> Origin | None:
 
 
 def counted(refused: Sequence[RejectedRecords]) -> Mapping[str, Mapping[str, int]]:
-    """Return the rejected records by rule and answer, as the ledger's record lists them."""
+    """Return how many records each rule rejected, by what happened to them: `dead_letter`, `drop`.
+
+    The ledger record contains this."""
     return {each.rule: {each.answer: each.records} for each in refused}

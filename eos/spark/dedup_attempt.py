@@ -1,15 +1,15 @@
-"""How does one attempt validate its records with dedup, and save the producers' states?
+"""Dedup of one attempt: it validates the records, and saves the producers' new states.
 
-Before an attempt commits, it knows that the records that it wrote are valid:
+Before an attempt commits, this check ensures that dedup accepted all records that were written:
 
 | scope and mode | check |
 | --- | --- |
 | `partition` | a task holds a row until it has the row's verdict |
-| `producer`, VALIDATE_FIRST | as many rows are read for the write as were validated |
+| `producer`, VALIDATE_FIRST | the job that writes reads as many rows as were validated before |
 | `producer`, VALIDATE_AFTER | as many rows were validated as were read, and none is dropped |
 
-It also knows that all records of its range were validated. Spark does not read rows that no sink
-reads, so the driver validates those. Python tasks read all records, and their counts must agree.
+In addition, all records of the attempt's offset range must be validated. Spark prunes rows that no
+sink reads, so the driver has those rows validated by another job. Python tasks read all records.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class DedupAttempt:
     parallelism: int
     micro_batches_left: int
     is_validated: bool = field(init=False)  # all written records were validated
-    # Records that were written as if they were `appended`, by their real verdict.
+    # Number of records by verdict that were written although validation then rejected them.
     wrongly_written: Mapping[str, int] = field(default_factory=dict, init=False)
     version: VersionRecord | None = field(default=None, init=False)
 
@@ -88,51 +88,52 @@ class DedupAttempt:
         self.is_validated = not isinstance(self.verdicts, OptimisticPass)
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """Return the accepted rows."""
+        """Return the source rows that dedup accepts, for the job that writes them."""
         if self._accepts_all:
             return counted(frame, self.rules)
         return accepted(frame, self.rules, self.verdicts)
 
     @property
     def validation(self) -> HeaderValidation:
-        """The validation for tasks that read the source's records and encode them."""
+        """Return the dedup function for Python tasks that read the source's records themselves."""
         return HeaderValidation(self.verdicts, not_accepted(self.rules), self.rules.header_names)
 
     def accepted_and_dead(self, frame: DataFrame) -> DataFrame:
-        """Return the attempt's accepted rows and its dead letters, evaluated again."""
+        """Return the attempt's accepted rows and dead letters, for the job of the dead letters."""
         return accepted_and_dead(frame, self.rules, self.verdicts)
 
     @property
     def _accepts_all(self) -> bool:
-        """Return whether all records were validated before, and all are accepted."""
+        """Return whether an earlier job validated all records and each got `appended`."""
         return isinstance(self.verdicts, VerdictLookup) and not self.verdicts.files
 
     @property
     def validators(self) -> int:
-        """Return how many writing tasks validate records after they have written."""
+        """Return how many writing tasks validate records after they have written.
+
+        It is 0 if records are validated before the write."""
         is_after = isinstance(self.verdicts, OptimisticPass)
         return min(self.parallelism, SHARDS) if is_after else 0
 
     def after_write(self, tasks: int) -> Callable[[int], None]:
         """Return the function that each writing task calls, with its number, after it has written.
 
-        If the attempt writes records before validation, the tasks with numbers below `tasks` each
-        validate a part of all records' producer stamps there. Otherwise the function does nothing.
+        If the attempt writes before it validates, the function validates records. Each task with a
+        number below `tasks` validates a part of the producers. Otherwise the function does nothing.
         """
         stage = self.states.stage
         if not isinstance(self.verdicts, OptimisticPass):
             return nothing
-        assert isinstance(stage, ProducerScopeStage), "no other stage leaves stamps"
+        assert isinstance(stage, ProducerScopeStage), "only this stage validates after the write"
         return DeferredCheck(stage, self.verdicts, tasks)
 
     def complete(
         self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
     ) -> Sequence[RejectedRecords]:
-        """Complete the validation after Spark's job, and return the records that become dead
-        letters.
+        """Complete the validation after Spark's job. Return dedup's dead letters, counted by rule.
 
-        Raise DedupRetryError if a record was written without validation, or must not be written.
-        Raise AttemptFailedError if the source lost records meanwhile.
+        Raise DedupRetryError if a written record was not validated, or should not be written. Raise
+        AttemptFailedError if the source lost records since they were validated.
         """
         if not isinstance(self.verdicts, VerdictLookup):
             starts = {**ranges.starts, **floors}
@@ -143,8 +144,9 @@ class DedupAttempt:
         return self._completed(ranges)
 
     def complete_in_python(self, records_read: int, ranges: Ranges) -> Sequence[RejectedRecords]:
-        """Complete the validation as `complete` does, after Python tasks. They have read all
-        records of the ranges, and validated them in the same pass."""
+        """Complete the validation after Python tasks, as `complete` does after Spark's own plan.
+
+        `records_read` is how many records the tasks read. As many must have been validated."""
         self.states.lookup().require_total(records_read)
         return self._completed(ranges)
 
@@ -158,11 +160,10 @@ class DedupAttempt:
         )
 
     def _require_valid(self, verdicts: OptimisticPass) -> None:
-        """Raise DedupRetryError unless the records that were written are valid: as many were
-        validated as were read, in each partition, and none has to be dropped.
+        """Raise DedupRetryError unless all records that were written before validation are valid.
 
-        A step that does not read its rows to the end writes rows without a verdict. Such rows may
-        since have been lost from the source, so validating the rest now proves nothing about them.
+        In each partition as many must be validated as were read, and none may have to be dropped.
+        Missing verdicts can't be added now, since the source may have lost records meanwhile.
         """
         self.crash.reached("judging:before")
         validated, passed = self.states.validated(), verdicts.spool().counts
@@ -190,10 +191,10 @@ class DedupAttempt:
             )
 
     def _pass_unread(self, frame: DataFrame, partitions: AbstractSet[TopicPartition]) -> None:
-        """Pass the rows of those partitions that no task has reported.
+        """Validate the rows of those partitions for which no task has reported any record.
 
-        They have no rows, or Spark pruned rows that no sink reads, such as the rows before a filter
-        that rejects all. Dedup must validate those rows, too.
+        They have no rows, or Spark pruned rows that no sink reads, for instance because a filter
+        rejects all of them. Dedup must validate pruned rows, too.
         """
         if isinstance(self.verdicts, OptimisticPass):
             passed = self.verdicts.spool().counts
@@ -207,10 +208,10 @@ class DedupAttempt:
             validate(frame.where(" OR ".join(named)), self.rules, self.verdicts)
 
     def retriable(self, error: EosError) -> EosError:
-        """Return the error to raise for a failed attempt: one to retry if validation is incomplete.
+        """Return the error to raise for a failed attempt. Before validation, it allows a retry.
 
-        A rule or a step may have failed on a row that dedup leaves out. The retry validates first,
-        so the same error is final there if the row is accepted.
+        A rule or a step may have failed on a row that dedup would drop. The retry validates first,
+        so the step gets only accepted rows. If it fails again, the error is final.
         """
         if not self.is_validated and isinstance(error, RecordRefusedError | TransformError):
             message = f"{error.message} (dedup had not validated all records yet)"
@@ -219,7 +220,7 @@ class DedupAttempt:
 
     @property
     def records_read(self) -> int:
-        """Return how many records the attempt read: each of them has a verdict."""
+        """Return how many source records the attempt read, which is the number of verdicts."""
         return sum(self.states.counts().values())
 
     def commit_states(self) -> VersionRecord:
@@ -229,20 +230,24 @@ class DedupAttempt:
 
     @property
     def validate_first(self) -> int:
-        """Return how many micro-batches after this attempt validate first, for the ledger."""
+        """Return how many of the next micro-batches validate records before they write them.
+
+        The ledger record contains it."""
         assert self.version is not None, "commit_states() comes first"
         if not self.rules.policy.window:
-            return 0  # every micro-batch does, without a count
+            return 0  # with `scope: partition` every micro-batch does, so there is no count
         has_failed = any(map(self._needs_retry, self.version.summary["verdicts"]))
         return left_after(self.micro_batches_left, has_failed=has_failed)
 
     @property
     def has_all_verdicts(self) -> bool:
-        """Return whether the retry uses this attempt's verdicts."""
+        """Return whether a retry can use this attempt's verdicts: validation ran, and rejected."""
         return bool(self.wrongly_written)
 
     def _needs_retry(self, verdict: str) -> bool:
-        """Return whether no record with this verdict may be written as if it were `appended`."""
+        """Return whether it is an error to write a record with this verdict as if `appended`.
+
+        It is, if the record is not accepted, or if a column of the rows shows the verdict."""
         code = NAMES.index(verdict)
         return code in not_accepted(self.rules) or (code > 0 and bool(self.rules.verdict))
 
@@ -255,9 +260,10 @@ def verdicts_of(
     collect: Collect,
     tasks: int,
 ) -> Verdicts:
-    """Return the function that returns the rows' codes.
+    """Return the function that tasks call to get the verdict code of each row.
 
-    With VALIDATE_FIRST and `scope: producer`, a job with `tasks` tasks validates all rows now.
+    With VALIDATE_FIRST and `scope: producer`, this runs a Spark job that validates all rows first.
+    `tasks` is its number of tasks; with 0, one task does it without a shuffle.
     """
     if mode is ValidationMode.VALIDATE_AFTER:
         return states.optimistic_pass()
@@ -268,5 +274,5 @@ def verdicts_of(
 
 
 def validate(frame: DataFrame, rules: StampRules, verdicts: Verdicts) -> None:
-    """Validate rows that no sink reads."""
+    """Run a Spark job that validates the frame's rows, for rows that no sink reads."""
     accepted(frame, rules, verdicts).selectExpr("count(offset)").collect()

@@ -1,7 +1,7 @@
-"""How do dedup's verdicts become a column of the source's rows in Spark?
+"""Add dedup's verdicts to the source's rows in Spark, and filter the rows by verdict.
 
-A verdict is dedup's result for a record, such as `appended`, `duplicate` or `gap`. In the column it
-is a number, its code.
+A verdict is dedup's result for a record, such as `appended`, `duplicate` or `gap`. In Spark's
+column it is a number, its code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eos.dedup.producer_scope_stage import ProducerScopeStage
 
 _CODE = "__eos_verdict"
-_PASSED = "eos.validated"  # Spark's counter of the rows that passed
+_PASSED = "eos.validated"  # name of Spark's counter of the rows that a job read
 # The `eos.error` header of a dead letter, by verdict.
 _REASONS = {
     "gap": "earlier records of this producer never arrived",
@@ -35,7 +35,7 @@ _REASONS = {
 
 
 class VerdictSource(Protocol):
-    """A function that returns each row's code: dedup's own stage, or a lookup of its results.
+    """A function that returns each row's verdict code: it validates rows, or looks verdicts up.
 
     `topic` is the topic of all rows. If it is empty, the rows have a topic column.
     """
@@ -50,9 +50,9 @@ RULES = tuple(map(rule_of, _REASONS))
 
 
 def accepted(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """Return the accepted rows: without proven duplicates, fenced records and dead letters.
+    """Return the rows without proven duplicates, fenced records and dead letters.
 
-    `stage` returns the rows' codes.
+    `stage` returns the verdict codes of the rows.
     """
     codes = _listed(not_accepted(dedup))
     accepted = _with_codes(frame, dedup, stage).where(f"{_CODE} NOT IN ({codes})")
@@ -62,16 +62,15 @@ def accepted(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataF
 
 
 def not_accepted(dedup: StampRules) -> tuple[int, ...]:
-    """Return the codes of the rows that are dropped or become dead letters."""
+    """Return the verdict codes with which a row is dropped or becomes a dead letter."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
 
 
 def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
-    """Return all rows without looking up their verdicts.
+    """Return all rows without looking up their verdicts, and let Spark count them.
 
-    Call this only if an earlier pass validated all rows and accepted each of them. No row goes to a
-    Python worker for its verdict. Spark counts the rows as they pass. `require_counted` compares
-    this count with the number of validated rows.
+    Call this only if an earlier job validated all rows and accepted each of them. Then no row has
+    to go to a Python worker. `require_counted` compares Spark's count with the validated rows.
     """
     from pyspark.sql import functions as f
 
@@ -82,10 +81,10 @@ def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
 def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> None:
     """Raise AttemptFailedError if the source lost validated rows before `job` read them.
 
-    Such rows would count as accepted, but were never written. If the job read the rows once and to
-    the end, equal counts prove that none was lost. Otherwise the rows of `frame` are counted again,
-    since a row that was lost before the job is also missing now. The job's count is not usable if a
-    step joins the rows with themselves, or if Spark pruned rows that no sink reads.
+    Such rows would count as accepted, but were never written. If `job` read the rows once and to
+    the end, its row count must equal the number of validated rows. Its count is not usable if a
+    step joins the rows with themselves, or if Spark pruned rows that no sink reads. Then the rows
+    of `frame` are counted again: a row that was lost before the job is also missing now.
     """
     execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
     metrics = execution.observedMetrics()
@@ -97,7 +96,7 @@ def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> 
 
 
 def _reads(plan: Any) -> int:
-    """Return how many counters the plan has. Spark reports the count of only one of them.
+    """Return how often the plan reads the counted rows. Spark reports the count of one read only.
 
     The plan's text is searched, which takes a single call to the JVM.
     """
@@ -105,7 +104,7 @@ def _reads(plan: Any) -> int:
 
 
 def accepted_and_dead(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """Return the accepted rows and the dead letters.
+    """Return the rows that dedup accepts, together with its dead letters.
 
     Dead letters have their reason in the columns `RULE` and `ERROR`, which are null in other rows.
     """
@@ -122,7 +121,9 @@ def accepted_and_dead(frame: DataFrame, dedup: StampRules, stage: VerdictSource)
 
 
 def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
-    """Return the frame with the columns that the steps get, to check the plan before a run."""
+    """Return the frame with a constant verdict column, if the pipeline declares such a column.
+
+    It is for the check of the steps' plan before a run, in which dedup does not run."""
     if dedup is None or not dedup.verdict:
         return frame
     from pyspark.sql import functions as f
@@ -133,11 +134,11 @@ def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
 def validating(
     frame: DataFrame, dedup: StampRules, stage: ProducerScopeStage, tasks: int
 ) -> DataFrame:
-    """Return the job that validates producers with sequence numbers spread over partitions.
+    """Return the job that validates records with `scope: producer`, before they are written.
 
-    It brings the stamps of each producer together in one task. It has no result rows, since the
-    tasks write the verdicts to files. `tasks` is the number of tasks after a shuffle. With 0, one
-    task holds all stamps, without a shuffle.
+    Each producer's numbers span several partitions, so a shuffle brings a producer's records to one
+    of `tasks` tasks. With 0, one task gets all, without a shuffle. The job has no result rows,
+    since its tasks write verdicts to files.
     """
     from pyspark.sql import functions as f
 
@@ -152,22 +153,22 @@ def validating(
     if not tasks:
         return rows.coalesce(1).mapInArrow(stage.at_once, "shard INT")
     packed = rows.mapInArrow(Gather(stage.schema), PACKED)
-    # Each of the shuffle's partitions is one shard, and a task reads some of them in turn, so
-    # nothing has to be sorted. repartitionById, since a hash would put several shards into one
-    # partition and none into another.
+    # Each of the shuffle's partitions is one shard of the producers. A task reads several shards in
+    # turn, so nothing has to be sorted. A shuffle by hash, unlike repartitionById, would put
+    # several shards into one partition and none into another.
     ordered = packed.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
     return ordered.mapInArrow(stage, "shard INT")
 
 
 def _with_codes(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """Return the rows with a column for each row's code.
+    """Return the rows with a column of verdict codes, which the function `stage` computes.
 
-    Each partition of the frame has the rows of one source partition, in order. Only the columns
+    Rows of one source partition must be in one partition of the frame, in order. Only the columns
     that the function needs go to Python.
 
     The function is declared non-deterministic, although it is deterministic. So Spark does not call
-    it twice for a row, and does not move a transform's filter below it. Below it, each filtered row
-    would look like a gap.
+    it twice for a row, and does not evaluate a transform's filter first. Then each row that the
+    filter removes would look like a gap.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
@@ -188,7 +189,7 @@ def _topic(stage: VerdictSource) -> tuple[str, ...]:
 
 
 def _text_column(texts: Sequence[str | None]) -> Any:
-    """Return a column with the text for each row's code."""
+    """Return a column that has the text of each row's verdict code; `texts` is in code order."""
     from pyspark.sql import functions as f
 
     listed = ", ".join("NULL" if text is None else f"'{text}'" for text in texts)

@@ -1,4 +1,4 @@
-"""How does dedup continue from one attempt of a run to the next?"""
+"""Dedup of a whole run: it begins each attempt with the right mode and producer states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DedupRun:
-    """Dedup of one run: its attempts, one after the other."""
+    """Dedup of one run. It begins its attempts, one after the other, and reports their results."""
 
     def __init__(
         self, rules: StampRules, versions: StateVersions, crash: CrashPlan, parallelism: int
@@ -35,12 +35,14 @@ class DedupRun:
         self._versions = versions
         self._crash = crash
         self._parallelism = parallelism
-        self._micro_batches_left = 0  # how many more micro-batches validate first
+        self._micro_batches_left = 0  # so many micro-batches validate records before writing
         self._attempt: DedupAttempt | None = None  # the latest attempt of this micro-batch
 
     def require(self, position: Position) -> None:
-        """Resume from the ledger's position. Raise if the producers' states of that position can't
-        be read, or were made with other rules."""
+        """Resume from the ledger's position.
+
+        Raise if the producers' states of that position can't be read, or if they were computed with
+        other rules."""
         self._versions.require(position.producers)
         self._micro_batches_left = position.validate_first
 
@@ -51,8 +53,10 @@ class DedupRun:
     def begin(
         self, rows: Rows, position: Position, collect: Collect, *, in_one_task: bool
     ) -> DedupAttempt:
-        """Begin an attempt. `rows` returns all rows of its range, since a missing row would look
-        like a gap."""
+        """Begin an attempt at the current micro-batch. This may run a job that validates all rows.
+
+        `rows` must return all rows of the micro-batch, since a missing row would look like a gap.
+        """
         previous = self._attempt
         if previous is not None and not previous.is_validated:
             self._micro_batches_left = left_after(self._micro_batches_left, has_failed=True)
@@ -68,10 +72,10 @@ class DedupRun:
         else:
             accepts_gap = position.accepts_gap
             states = self._versions.begin(position.producers, accepts_gap=accepts_gap)
-            # If an operator accepted gaps for this micro-batch, those records become no dead
-            # letters.
+            # The stage's policy differs if an operator accepted gaps for this micro-batch. Then
+            # records after a gap are written, and do not become dead letters.
             rules = replace(self._rules, policy=states.stage.policy)
-            # 0: one task validates all rows, without a shuffle.
+            # With 0, one task validates all rows, without a shuffle.
             tasks = 0 if in_one_task else self._parallelism
             verdicts = verdicts_of(mode, rows, rules, states, collect, tasks)
         self._attempt = DedupAttempt(
@@ -80,8 +84,9 @@ class DedupRun:
         return self._attempt
 
     def committed(self, batch_id: int, bus: Bus) -> None:
-        """Report the result of a committed attempt, and maintain the states' table. To be called
-        after EndTxn. A skipped micro-batch has no result."""
+        """Report dedup's result for a committed micro-batch, and clean up the states' table.
+
+        Call this after EndTxn. It does nothing for a micro-batch that was skipped."""
         attempt, self._attempt = self._attempt, None
         if attempt is None or attempt.version is None:
             return
@@ -110,7 +115,9 @@ def dedup_of(planned: Plan, crash: CrashPlan) -> DedupRun | None:
 
 
 def state_versions(planned: Plan, rules: StampRules) -> StateVersions:
-    """Return the versions of the producers' states. Raise UsageError for a remote state root."""
+    """Return the store of the producers' states, by version.
+
+    Raise UsageError if the profile's state root is not a local or mounted folder."""
     names = planned.names
     if not names.producers:
         raise UsageError(
@@ -133,9 +140,9 @@ def state_versions(planned: Plan, rules: StampRules) -> StateVersions:
 def deduplicate_test(
     frame: DataFrame, planned: Plan, folder: Path
 ) -> tuple[DataFrame, DataFrame, int]:
-    """Validate the rows of a pipeline file's test, as if no producer were known.
+    """Deduplicate the input rows of a test in a pipeline file, as if no producer were known.
 
-    Returns the accepted rows, the accepted rows with the dead letters, and the number of dead
+    Return the accepted rows, the accepted rows with the dead letters, and the number of dead
     letters. The producers' states are not kept.
     """
     rules = planned.dedup

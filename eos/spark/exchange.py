@@ -1,15 +1,16 @@
-"""How do the tasks of one stage on one machine exchange record batches?
+"""Exchange of record batches by files, among the tasks of one Spark stage on one machine.
 
-Each target partition has one writer, but every task encodes record batches for all of them. If all
-tasks of an attempt run at once on one machine, they need no shuffle: each task writes its record
-batches to a file per writer, waits for the others, and sends what all of them left for it.
+Each target partition has one writing task, but every task encodes record batches for all of them.
+If all tasks of an attempt run at once on one machine, they need no shuffle. Each task writes its
+record batches to one file per writer, waits for the other tasks, and sends the batches that all
+tasks left for it.
 
-Nobody waits for a task that can't finish:
+No task waits for another task that can't finish:
 
-- A task that fails leaves its error in the folder. The others raise the same error, so the driver
-  gets it whichever task reports first.
-- A task whose process died leaves its process id. The others find that no such process runs.
-- A driver that has given the attempt up removes the folder.
+- A task that fails leaves its error in the folder. The other tasks raise the same error, so the
+  driver gets it whichever task reports first.
+- Each task leaves its process id at its start. The other tasks check that this process still runs.
+- A driver that aborts the attempt removes the folder, and waiting tasks fail.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from eos.encode.stage import SCHEMA
 from eos.errors import AttemptFailedError
 from eos.seal import CrossingError
 
-# The pauses between two looks for the other tasks. They grow, since a user's step may take minutes.
+# The pauses between two checks of the other tasks. They grow, as a user's step may take minutes.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.02
 _ERROR_BYTES_MAX = 1 << 20
 _RETRIED = "the micro-batch is retried automatically"
@@ -57,9 +58,9 @@ class Exchange:
 
     @contextmanager
     def opened(self) -> Iterator[Exchange]:
-        """Create the folder for one attempt. Remove it at the end, which frees waiting tasks."""
+        """Create the folder for one attempt. Remove it at the end, so that waiting tasks fail."""
         path = Path(self.folder)
-        shutil.rmtree(path, ignore_errors=True)  # an earlier attempt of a process that was killed
+        shutil.rmtree(path, ignore_errors=True)  # left by a process that was killed
         private_files.create_folder(path)
         try:
             yield self
@@ -96,11 +97,13 @@ class Member:
         self._open.close()
         if error is not None and not isinstance(error, ExchangeError):
             text = str(error) if isinstance(error, CrossingError) else _traceback(error)
-            with suppress(AttemptFailedError):  # nobody waits any more
+            with suppress(AttemptFailedError):  # the folder is gone, so no task waits any more
                 self._announce("failed", text[-_ERROR_BYTES_MAX:])
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Leave the encode stage's rows for their writers. The manifest is for the first one."""
+        """Append encoded record batches to the files of their writers, and a manifest to the first.
+
+        A manifest has the number of records that this task encoded for each target partition."""
         writers = values_of(batch.column("writer"))
         writers = np.where(writers < self._exchange.writers, writers, 0)
         for writer in np.unique(writers).tolist():
@@ -108,13 +111,15 @@ class Member:
             self._file(writer).write_batch(mine)
 
     def finish(self) -> None:
-        """Report that this task leaves nothing more, and wait until all others report the same."""
+        """Report that this task has encoded all its rows, and wait until all other tasks have.
+
+        Raise if another task fails or dies, or if the driver has given up the attempt."""
         self._open.close()
         self._announce("done", "")
         self._await_others()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all tasks for this one, in the order of the tasks."""
+        """Yield the record batches that all tasks left for this one, in the order of the tasks."""
         if self._task >= self._exchange.writers:
             return
         for source in range(self._exchange.tasks):
@@ -133,7 +138,7 @@ class Member:
         return found
 
     def _announce(self, kind: str, text: str) -> None:
-        """Leave a file with this text, whole or not at all."""
+        """Write a file that other tasks look for, whole or not at all. `kind` is its suffix."""
         path = self._exchange.path(self._task, kind)
         unfinished = path.with_suffix(f".{kind}-unfinished")
         try:
@@ -154,13 +159,13 @@ class Member:
             pause_s = min(_PAUSE_S_MAX, pause_s * 1.5)
 
     def _require_alive(self, waiting: set[int]) -> None:
-        """Raise if one of these tasks can't finish."""
+        """Raise if one of these tasks failed or died, or if the driver has given up the attempt."""
         for task in sorted(waiting):
             failed = self._exchange.path(task, "failed")
             if failed.exists():
                 raise ExchangeError(failed.read_text(encoding="utf-8", errors="replace"))
             if not _is_alive(self._exchange.path(task, "pid")):
-                # It may have finished, or failed, between the two looks.
+                # The task may have finished, or failed, after its files were checked above.
                 if any(self._exchange.path(task, kind).exists() for kind in ("done", "failed")):
                     continue
                 raise AttemptFailedError(

@@ -1,8 +1,8 @@
-"""Why did a call to Spark fail?
+"""The cause of a failed call to Spark, as the chain of its Java exceptions.
 
-The answer is the chain of Java exceptions. An exception's text may quote records, so no decision
-depends on it. Decisions depend on the classes and on Spark's error conditions (such as
-`CAST_INVALID_INPUT`), which a record can't influence. Texts are cut to a maximum length.
+An exception's text may quote records, so no decision depends on it. Decisions depend on the classes
+and on Spark's error conditions (such as `CAST_INVALID_INPUT`), which a record can't influence.
+Texts are cut to a maximum length.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Link:
 
     @property
     def name(self) -> str:
-        """The class without its package."""
+        """The class name without its package and its outer class."""
         return self.kind.rpartition(".")[2].rpartition("$")[2]
 
     @property
@@ -44,9 +44,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed call to Spark: its text, and the chain of Java exceptions.
+    """A failed call to Spark: its text, and the chain of Java exceptions, outermost first.
 
-    The text is for messages. A task's error may be anywhere in it as a signed mark (`eos/seal.py`).
+    The text is for messages. It may contain a task's error, as a signed mark (`eos/seal.py`).
     """
 
     text: str
@@ -54,7 +54,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException | None) -> Failure:
-        """Return the failure of an exception. Never raises, even if the JVM has died."""
+        """Return the failure that an exception of PySpark describes, even if the JVM has died."""
         links = tuple(_links(error))
         of_python = (link.parameters.get("traceback", "") for link in links)
         return cls("\n".join([_text(error), *filter(None, of_python)]), links)
@@ -98,8 +98,9 @@ def _links(error: BaseException | None) -> Iterator[Link]:
 
 
 def _java_of(error: BaseException | None) -> Any:
-    """Return the Java exception of a Py4J or PySpark error, or of an error that it was raised
-    from."""
+    """Return the Java exception in a Py4J or PySpark error, or in one of its Python causes.
+
+    Return None if there is none."""
     for _ in range(_LINKS_MAX):
         if error is None:
             return None

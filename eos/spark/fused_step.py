@@ -1,10 +1,10 @@
-"""How do a pandas or Arrow step and encoding run in one pass of Python?
+"""Run a pandas or Arrow step and the encoding of its rows in one pass of Python ("fused").
 
 In Spark's plan they are two passes. Between them each row goes to the JVM and back, since sinks may
 compute their columns in SQL. If the last step is a pandas or Arrow function, and the sinks use its
-columns unchanged, that detour has no purpose. Then the encode task calls the step's function
-directly. In all other cases `fused` returns None, and Spark runs both passes. That includes columns
-that the sinks can't write: the checks of the two-pass way report them.
+columns unchanged, the JVM has nothing to do. Then the encode task calls the step's function itself.
+In all other cases `fused` returns None, and Spark runs two passes. So it does for a column that the
+sinks can't write, which is then reported as an error.
 
 Every Python worker imports `StepMapper` and `SinkRows`, so nothing here loads pyspark.sql or the
 configuration.
@@ -67,7 +67,7 @@ class SinkColumn:
 
 @dataclass(frozen=True, slots=True)
 class FusedStep:
-    """The rows before the last step, and the step's columns that the sinks write."""
+    """The last step, to run inside the encode tasks: its input rows and the columns to encode."""
 
     last: InBatches
     rows: SinkRows
@@ -85,14 +85,14 @@ class FusedStep:
 
 @functools.cache
 def parsed(schema: str) -> StructType:
-    """Return the schema of a DDL text. Cached, since PySpark calls the JVM to parse it."""
+    """Return the schema of a DDL text. It is cached, since PySpark calls the JVM to parse it."""
     from pyspark.sql.types import StructType
 
     return cast("StructType", StructType.fromDDL(schema))
 
 
 def fused(plan: Plan, last: InBatches) -> FusedStep | None:
-    """Return the fused step, or None if the sinks can't write the step's columns unchanged."""
+    """Return the last step, to run inside the encode tasks; None if the sinks need SQL after it."""
     rows = sink_rows(plan, last.frame.schema, last.schema, last.part, last.kind)
     return None if rows is None else FusedStep(last, rows)
 
@@ -100,7 +100,7 @@ def fused(plan: Plan, last: InBatches) -> FusedStep | None:
 def sink_rows(
     plan: Plan, before: StructType, after: StructType, part: TaskFunction | None, kind: Kind
 ) -> SinkRows | None:
-    """Return how a task gets the rows that the sinks write, or None if that needs SQL.
+    """Return how a task makes the rows that sinks write, or None if that needs SQL.
 
     `before` has the columns of the rows that the task reads. `part` is a step that turns them into
     rows with the columns `after`. Without a step both are the same.
@@ -109,8 +109,8 @@ def sink_rows(
         return None
     fields = after.fields
     present = {each.name: each.dataType.simpleString() for each in fields}
-    # Columns that `returns` declares NOT NULL. Spark checks those for nulls, unless the step's
-    # input has the same column without nulls. A fused step would skip that check.
+    # Columns that the step's `returns` declares NOT NULL. Spark checks them for nulls, unless the
+    # step's input has the same column as NOT NULL. A fused step would skip that check.
     strict = {each.name for each in fields if not each.nullable}
     if strict:
         strict -= {each.name for each in before.fields if not each.nullable}
@@ -122,7 +122,7 @@ def sink_rows(
             column = _sink_column(name, plan.outputs.columns.get(name), present)
             if column is None or column.kind not in kinds or column.column in strict:
                 return None
-            # Only Spark's own conversion handles lists of structs in pandas.
+            # Headers are lists of structs. From pandas, only Spark's own conversion handles them.
             if column.column == HEADERS_COLUMN and kind == "pandas":
                 return None
             found[name] = column
@@ -136,7 +136,7 @@ def sink_rows(
 
 
 def _required_columns(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns that the sink reads, each with the Spark types that need no SQL."""
+    """Return the columns that the sink reads, each with the Spark types that it can write as is."""
     text = (*_BYTES, *_WHOLE)
     required: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
     if sink.headers_column and (sink.headers_column != HEADERS_COLUMN or HEADERS_COLUMN in present):
@@ -171,7 +171,7 @@ def _sink_column(name: str, output: Output | None, present: Mapping[str, str]) -
 
 @dataclass(frozen=True, slots=True)
 class StepMapper:
-    """The task function that runs the last step and encodes its rows."""
+    """The function that a Spark task calls to run the last step and to encode its rows."""
 
     rows: SinkRows
     encode: Encode
@@ -186,10 +186,10 @@ class StepMapper:
 
 @dataclass(frozen=True, slots=True)
 class SinkRows:
-    """How a task gets the rows that the sinks write: by the last step, if there is one."""
+    """Conversion of a task's rows into the rows to encode, by the last step if there is one."""
 
     columns: tuple[SinkColumn, ...]
-    at: tuple[str, ...]  # those of `SOURCE_COLUMNS` that the rows can fill
+    at: tuple[str, ...]  # columns of the source position to add, if the rows still have it
     schema: StructType  # of the columns that are read
     part: TaskFunction | None = None
     is_safe: bool = True  # raise for a pandas number that does not fit its column's type
@@ -202,8 +202,9 @@ class SinkRows:
         return map(self._read, map(self._converted, self.part.pandas(parts)))
 
     def _converted(self, frame: Any) -> pa.RecordBatch:
-        """Return the frame as Arrow, converted as Spark does for `mapInPandas`. Columns that no
-        sink reads are skipped."""
+        """Return a pandas frame as Arrow, converted as Spark does for `mapInPandas`.
+
+        Columns that no sink reads are left out."""
         from pyspark.sql.conversion import PandasToArrowConversion
 
         return PandasToArrowConversion.convert(

@@ -1,7 +1,7 @@
-"""How does dedup run in a task that reads the source's records and encodes them?
+"""Dedup in a Python task that reads the source's records itself and then encodes them.
 
-The task reads the stamps from the records' headers, and passes on the accepted records. No record
-enters the JVM.
+The task reads each record's stamp (producer id, epoch and sequence number) from its headers, and
+passes on the accepted records. No record enters the JVM.
 
 Every Python worker imports this module, so it must not load pyspark.sql or the configuration.
 """
@@ -23,16 +23,17 @@ from eos.dedup.stage import DedupStage
 from eos.dedup.verdict_lookup import VerdictLookup
 from eos.encode.record_errors import at_of
 
-# The most rows, in bytes, that a task holds until their verdicts are known. Rows that it is
+# A task holds rows of at most about this size until their verdicts are known. Rows that it is
 # encoding are not included.
 HELD_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderValidation:
-    """Dedup of the source's records, whose stamps are in the headers with these names.
+    """Dedup of records that a Python task read from the source.
 
-    Records with a code in `not_accepted` are dropped or become dead letters.
+    `names` are the headers with the producer id, epoch and sequence number. Records with a verdict
+    code in `not_accepted` are left out: they are dropped or become dead letters.
     """
 
     stage: DedupStage | VerdictLookup | OptimisticPass
@@ -40,8 +41,9 @@ class HeaderValidation:
     names: Sequence[str]
 
     def accepted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the accepted records. A batch may be held until enough records to validate were
-        read."""
+        """Yield each batch without the records that are not accepted.
+
+        A batch may be held until enough records were read to validate them together."""
         held: deque[pa.RecordBatch] = deque()
 
         def waiting() -> Iterator[tuple[Any, ...]]:
@@ -59,7 +61,7 @@ class HeaderValidation:
             yield batch if is_accepted.all() else batch.filter(array_of(is_accepted, pa.bool_()))
 
     def _columns(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
-        """Return the columns that the stage's `codes` reads."""
+        """Return the columns that `self.stage.codes` needs to return verdicts."""
         topic, partition, offset = map(batch.column, ("topic", "partition", "offset"))
         if isinstance(self.stage, VerdictLookup):
             return topic, partition, offset

@@ -1,9 +1,9 @@
-"""From where is Spark's Python code imported?
+"""Import Spark's Python code from the installed package instead of from its archive.
 
 Spark puts an archive (`pyspark.zip`) at the front of the import path. Python caches the compiled
 code of installed modules, but compiles modules of an archive again in each process. For Spark's
 code that takes half a second of CPU time in the driver, and three quarters of a second in the
-process that forks Python workers. So the installed package, with the same code, goes first.
+process that forks Python workers. The installed package has the same code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ARCHIVE = "pyspark.zip"
 def prefer_installed() -> None:
     """Move Spark's archives and jars to the end of the import path.
 
-    To be called before pyspark is imported. It changes nothing unless the archive is part of an
+    Call this before pyspark is imported. It changes nothing unless the archive is part of an
     installed package that can be imported, since only then both have the same code. No entry is
     removed, so modules that are only in an archive are still found.
     """

@@ -1,7 +1,4 @@
-"""How do tests get a local Spark session without Kafka?
-
-Both the tests in pipeline files and users' own tests use it.
-"""
+"""Open a local Spark session without Kafka, for tests in pipeline files and users' own tests."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
     from eos.config.model import ProfileFile
 
-# JVM options for a short life: half of the time would go into optimising code that runs once.
+# JVM options for a short run, in which half of the time would be spent on optimising code.
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _MASTER = "local[1]"
 _LOCAL_DIR = "spark.local.dir"
@@ -49,8 +46,9 @@ def local_session(
     has_avro: bool = False,
     has_delta: bool = False,
 ) -> Iterator[SparkSession]:
-    """Open a session with the profile's settings, so that the time zone, for instance, is the same
-    as in a run."""
+    """Open a Spark session with one local task slot, for the duration of the context.
+
+    It has the profile's Spark settings, so that the time zone, for instance, is as in a run."""
     without_traces()
     logs = profile.local_root / "logs" / "test"
     private_files.prepare_root(profile.local_root, profile.state.group)
@@ -68,8 +66,9 @@ def local_session(
 
 @cache
 def _scratch(local_dir: str | None) -> Scratch:
-    """Return private folders for the JVM. They are removed when this process ends, since the JVM
-    uses them that long."""
+    """Return private temporary folders for the JVM, once for each value of `local_dir`.
+
+    They are removed when this process ends, because the JVM uses them until then."""
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(scratch(local_dir))
@@ -112,10 +111,10 @@ def _start_session(
 
 
 def _use_class_path_of_run(home: launch.Spark, conf: dict[str, str], *, has_delta: bool) -> bool:
-    """Give the JVM the class path of a run, and return whether that was possible.
+    """Add the jars of a run to the JVM's class path. Return False if that was not possible.
 
-    With that class path it can use the run's class-data archive, which saves a third of its start
-    time. It is not done if jars would have to be downloaded, since the session needs none of them.
+    With the same class path the JVM can use the run's class-data archive, which saves a third of
+    its startup time. If the jars are not in the cache, nothing is downloaded or changed.
     """
     sets = (SPARK, DELTA) if has_delta else (SPARK,)
     if not are_there(*sets):
@@ -126,8 +125,10 @@ def _use_class_path_of_run(home: launch.Spark, conf: dict[str, str], *, has_delt
 
 @contextmanager
 def _apart(log: Path) -> Iterator[None]:
-    """Redirect stderr to the file. A JVM that is started in this block inherits it and keeps it, so
-    its messages don't mix with the command's output. A run's JVM has such a file, too."""
+    """Redirect this process's stderr to the file `log` for the duration of the context.
+
+    A JVM that is started meanwhile keeps the file as its stderr, so its messages don't mix with the
+    command's output."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -142,9 +143,9 @@ def _apart(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a JVM that is started in this block, and restore the old ones.
+    """Set environment variables for a JVM that is started in this context, then restore the old.
 
-    A run that a test starts later must not find a SPARK_HOME that the user has not set.
+    Otherwise a run that a test starts later would find a SPARK_HOME that the user has not set.
     """
     before = dict(os.environ)
     os.environ.update(variables)

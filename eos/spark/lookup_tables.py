@@ -1,4 +1,4 @@
-"""Which lookup tables do steps join, and at which version?
+"""Open the lookup tables that steps join, with each Delta table at one version per attempt.
 
 An attempt looks up the newest version of each Delta table once, uses that version throughout, and
 records it in the ledger. After a crash, a Delta sink may have to write a committed micro-batch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
-    """Return the lookup tables by name, with the columns of the pipeline file. Reads no rows."""
+    """Return a DataFrame of each lookup table, with the declared columns. Reads no rows yet."""
     return {each.name: _open(each, spark) for each in plan.lookups}
 
 
@@ -46,14 +46,14 @@ def _open(each: LookupTable, spark: SparkSession) -> DataFrame:
 
 
 def pinned(plan: Plan, spark: SparkSession) -> Plan:
-    """Return the plan with each Delta lookup table at its newest version."""
+    """Return the plan with each Delta lookup table fixed at the version that is now the newest."""
     if not any(each.kind == "delta" for each in plan.lookups):
         return plan
     return at_versions(plan, {e.name: _newest(e, spark) for e in plan.lookups if e.kind == "delta"})
 
 
 def versions(plan: Plan) -> Mapping[str, int]:
-    """Return the versions of the pinned tables, for the ledger's record."""
+    """Return the version at which each Delta lookup table is read, for the ledger record."""
     return {each.name: each.version for each in plan.lookups if each.version is not None}
 
 
@@ -73,7 +73,8 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
         raise UnavailableError(
             "lookup_version_unreadable",
             f"the table {each.name} ({each.path}) can't be read: {reason}",
-            hint="is its storage reachable, and may this user read it? Then start again",
+            hint="check that its storage is reachable and that this user may read it, then start "
+            "again",
         ) from error
     if found < 0:
         raise UsageError(
@@ -86,10 +87,10 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
 
 
 def require(plan: Plan, spark: SparkSession) -> None:
-    """Raise UsageError if a table does not have the columns of the pipeline file.
+    """Raise UsageError if a lookup table lacks a declared column, or has it with another type.
 
-    To be called before the pipeline is acquired. Without this check, a column that a Parquet file
-    lacks would be null without an error.
+    Call this before older instances of the pipeline are fenced. Without this check, a column that a
+    Parquet file lacks would be null without an error.
     """
     for each in plan.lookups:
         label = f"the table {each.name} ({each.path})"

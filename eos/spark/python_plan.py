@@ -1,4 +1,4 @@
-"""Can Python tasks process the source's records alone, or does a step or a sink need the JVM?"""
+"""Decide whether Python tasks can process the source's records alone, without the JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def python_plan(plan: Plan, spark: SparkSession, source: StructType) -> PythonPl
     if plan.is_stateful or len(plan.transforms) > 1:
         return None
     if dedup is not None and (dedup.verdict or not dedup.header_names):
-        return None  # Spark adds the verdicts' column, and SQL finds stamps in other columns
+        return None  # a verdict column, and stamps outside of headers, need SQL
     if not decode.is_plain or decode.distinct is not None:
         return None
     if not plan.transforms:
@@ -44,6 +44,6 @@ def python_plan(plan: Plan, spark: SparkSession, source: StructType) -> PythonPl
     if kind == "arrow":
         return PythonPlan(rows)
     if spark.conf.get(_EXTENSION_INTS, "false") == "true":
-        return None  # only Spark's own conversion returns such columns
+        return None  # only Spark's own conversion makes pandas' extension integers
     rows = replace(rows, is_safe=spark.conf.get(SAFE, "true") == "true")
     return PythonPlan(rows, kind, str(spark.conf.get(_TIME_ZONE)), source)

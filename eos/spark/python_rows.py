@@ -1,8 +1,8 @@
-"""How do a micro-batch's records get to Kafka without the JVM?
+"""Spark tasks that read, process and encode a micro-batch's records in Python, without the JVM.
 
 In Spark's plan each record becomes a row of the JVM, goes to Python for a pandas or Arrow step, and
-back. If no step or sink needs SQL, that has no purpose. Then one Python task reads the records from
-Kafka, runs the step, and encodes the result. Spark only starts the tasks.
+back. If no step or sink needs SQL, the JVM has nothing to do. Then each Python task reads its
+records from Kafka, runs the step, and encodes the result. Spark only starts the tasks.
 
 Every Python worker imports `PythonTask`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RangeReader(Protocol):
-    """Reads the source's records in the tasks of an attempt. It can be pickled."""
+    """Reader of the source's records, called by the tasks of an attempt. It can be pickled."""
 
     @property
     def task_count(self) -> int: ...
@@ -41,7 +41,7 @@ class RangeReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PythonPlan:
-    """The work of a task on the source's records before it encodes them."""
+    """What a Python task does with records of the source before it encodes them: dedup and step."""
 
     rows: SinkRows
     kind: Kind = "arrow"
@@ -75,7 +75,7 @@ class PythonPlan:
 
 @dataclass(frozen=True, slots=True)
 class PythonRows:
-    """The records of an attempt, to be read, processed and encoded in Python tasks."""
+    """The source records of an attempt, which Python tasks will read, process and encode."""
 
     spark: SparkSession
     reader: RangeReader
@@ -86,7 +86,9 @@ class PythonRows:
         return replace(self, reader=self.reader.in_one_task())
 
     def mapped(self, encode: Encode, schema: str, *, barrier: bool = False) -> DataFrame:
-        """Return the job. With `barrier`, all its tasks run at the same time."""
+        """Return the Spark job whose tasks read, process and `encode` the records.
+
+        With `barrier`, all its tasks run at the same time."""
         tasks = self.spark.range(0, self.reader.task_count, 1, self.reader.task_count)
         task = PythonTask(self.reader, self.plan, encode)
         return tasks.mapInArrow(task, parsed(schema), barrier=barrier)
@@ -94,7 +96,7 @@ class PythonRows:
 
 @dataclass(frozen=True, slots=True)
 class PythonTask:
-    """The task function that reads records, processes and encodes them."""
+    """The function that a Spark task calls to read, process and encode its records."""
 
     reader: RangeReader
     plan: PythonPlan
@@ -107,8 +109,9 @@ class PythonTask:
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows with empty lists in place of null headers, as steps get them from Spark
-    (`transform/batch_functions.py`)."""
+    """Return the rows with an empty list of headers in place of null.
+
+    A step gets its rows in this form from Spark, too (`transform/batch_functions.py`)."""
     at = batch.schema.get_field_index(HEADERS_COLUMN)
     lists = batch.column(at)
     if not lists.null_count:

@@ -65,9 +65,10 @@ _LOOKED_UP = {
 
 
 def look_up_once(spark: SparkSession) -> None:
-    """Cache the classes and methods that PySpark uses for each plan.
+    """Cache the Java classes and methods that PySpark looks up for each plan.
 
-    Py4J asks the JVM for any name that is no attribute of its objects. Here they become attributes.
+    Py4J asks the JVM for each name that is not yet an attribute of its Python object. This function
+    sets the attributes.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
     for name, methods in _LOOKED_UP.items():
@@ -89,14 +90,13 @@ def _leave_no_socket(spark: SparkSession) -> None:
 
 
 def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
-    """Choose how Spark writes the checkpoints of the next query, unless the user has set it.
+    """Choose the class with which Spark writes the next query's checkpoint, unless the user has.
 
-    Spark has two ways. Its default for local disks starts eight `readlink` processes for each file,
-    which takes a hundred milliseconds in each micro-batch. So on local disks the other way is used.
-    Both write a temporary file, check that the name is free, and rename. On local disks neither way
-    does check and rename in one step, and a lock keeps other writers out
-    (`startup/ownership.py`). In other locations Spark's default stays. On HDFS its check and rename
-    are one step.
+    Spark's default for local disks starts eight `readlink` processes for each file, which takes a
+    hundred milliseconds in each micro-batch. So on local disks Spark's other class is used. Both
+    write a temporary file, check that the name is free, and rename. On local disks these are two
+    steps in both classes, so a lock keeps other writers out (`startup/ownership.py`). Elsewhere
+    Spark's default stays. On HDFS it checks and renames in one step.
     """
     configured = spark.sparkContext.getConf().get(_MANAGER)
     if configured is not None:
@@ -110,7 +110,7 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
 def slots(spark: SparkSession) -> int:
     """Return how many tasks can run at the same time in the driver's JVM; 0 if tasks run elsewhere.
 
-    `spark.default.parallelism` does not tell: a user may set it to any number.
+    `spark.default.parallelism` is not reliable, since a user may set it to any number.
     """
     context: Any = spark.sparkContext
     if not re.fullmatch(r"local(\[[^\]]*\])?", str(context.master)):
@@ -141,9 +141,10 @@ def unless_set(master: str) -> dict[str, str]:
 
 
 def executor_options(master: str, configured: str) -> str:
-    """Return the executors' Java options: Avro's limits, then the user's options, which override.
+    """Return the executors' Java options: Avro's size limits, then the user's options.
 
-    Empty if tasks run in the driver's JVM, since its command line has the limits already.
+    The user's options override the limits. The result is empty if tasks run in the driver's JVM,
+    since its command line has the limits already.
     """
     has_one_jvm = master == "local" or master.startswith("local[")
     return "" if has_one_jvm else " ".join([*AVRO_LIMITS, configured]).strip()
@@ -193,8 +194,8 @@ def open_session(name: str) -> SparkSession:
         raise UnavailableError(
             "spark_start_failed",
             f"Spark did not start on {master}: {reason}",
-            hint="is this the master's address, is it reachable, and does it run the same version "
-            "of Spark? Spark's log has more details",
+            hint="check that this is the master's address, that it is reachable, and that it runs "
+            "the same version of Spark; Spark's log has more details",
         ) from error
     for key, value in _SESSION.items():
         spark.conf.set(key, configured.get(key) or value)

@@ -1,4 +1,4 @@
-"""Which columns do the sinks read, and how are they computed from the transforms' rows?
+"""Compute the columns that the sinks read, from the rows of the last step.
 
 One projection in Spark computes the columns of all sinks. Columns that a sink writes unchanged are
 passed through. The encode stage then selects the rows of each sink.
@@ -55,10 +55,10 @@ _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "bool
 
 
 def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
-    """Return the columns that the sinks read, and the rows' source positions if they are there.
+    """Return the columns that the sinks read, and the rows' source positions if they still exist.
 
-    `is_packed` is for the encode stage: headers get a cheaper form, and there is no topic column if
-    the source has a single topic.
+    `is_packed` is for the encode stage: headers get a form that is faster to transfer, and there is
+    no topic column if the source has a single topic.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     required = _required_columns(plan, present)
@@ -71,7 +71,7 @@ def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> Data
     outputs = plan.outputs
     if outputs.columns:
         columns |= _expressions(out, outputs, present, is_packed=is_packed)
-    # As texts in one call, since PySpark needs 2 ms to create a column object.
+    # Pass all expressions as texts in one call. To create a column object, PySpark needs 2 ms each.
     result = _select(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
@@ -95,8 +95,8 @@ def _with_messages(result: DataFrame, plan: Plan) -> DataFrame:
     at = f.expr("__at" if "__at" in result.columns else "CAST(NULL AS BIGINT)")
     topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
     for name, (message, place) in messages.items():
-        # Null if no sink writes the message for this row. A row that does not fit a message is an
-        # error, and this row may be for a sink with another message.
+        # Pass null for a row that no sink writes as this message. The row may be for a sink with
+        # another message, and a row that does not fit its message is an error.
         wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
         expressions = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
         fields = f.expr(expressions if all(wheres) else f"`{name}`")
@@ -109,7 +109,7 @@ def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
 
     try:
         return out.selectExpr(*expressions)
-    except AnalysisException as error:  # valid alone but not together, such as an aggregate
+    except AnalysisException as error:  # each expression is valid alone; one is an aggregate
         reason = message_of(error)
         raise TransformError(
             "sink_expression_aggregates",
@@ -119,7 +119,9 @@ def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
 
 
 def _required_columns(plan: Plan, present: Mapping[str, str]) -> list[str]:
-    """Return the names of the transforms' columns that sinks write unchanged."""
+    """Return the names of the last step's columns that sinks read unchanged.
+
+    Raise TransformError if a column is missing or has a type that sinks can't write."""
     has = ", ".join(present)
     passed = {sink.value_column for sink in plan.sinks}
     if "value" in passed and "value" not in present:
@@ -177,8 +179,9 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
 def _expressions(
     out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
 ) -> dict[str, str]:
-    """Return an SQL expression for each output. One call to Spark finds the types of all of the
-    user's expressions."""
+    """Return an SQL expression for each computed column.
+
+    One call to Spark finds the types of all of the user's expressions."""
     expressions = {
         (name, at): f"(\n{text}\n)"  # on a line of its own, since it may end in a comment
         for name, output in outputs.columns.items()
@@ -220,7 +223,7 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
     try:
         return of(list(given.values())) if given else []
     except AnalysisException:
-        for (name, _), text in given.items():  # one at a time, since the error names no sink
+        for (name, _), text in given.items():  # one at a time: Spark's error names no sink
             try:
                 of([text])
             except AnalysisException as error:
@@ -326,8 +329,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
 
 
 def _struct(out: DataFrame, output: Output) -> str:
-    """Return SQL for a struct with a Protobuf message's fields, each from the column of its
-    name."""
+    """Return SQL for a struct of a Protobuf message's fields, each from the column of its name."""
     from eos.protobuf.spark_functions import require_fits
 
     assert output.message is not None, "this output is of Protobuf"
@@ -343,7 +345,9 @@ def _struct(out: DataFrame, output: Output) -> str:
 
 
 def _or_tombstone(result: str, output: Output, present: Mapping[str, str]) -> str:
-    """Keep a null Kafka value null: it deletes its key on a compacted topic."""
+    """Return SQL that keeps a null value of the source null, in place of an encoded object.
+
+    A null value is a tombstone: it deletes its key on a compacted topic."""
     has_kafkas = any(
         name.lower() == "value" and _is_kafkas(name, kind) for name, kind in present.items()
     )

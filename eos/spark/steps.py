@@ -1,7 +1,4 @@
-"""Which Spark plan results from a pipeline's steps?
-
-The functions build a plan and run nothing.
-"""
+"""Build the Spark plan of a pipeline's steps and sinks. These functions run no job."""
 
 from __future__ import annotations
 
@@ -21,17 +18,19 @@ if TYPE_CHECKING:
 
 
 def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
-    """Return the rows after the last step, from the source's rows."""
+    """Return the rows after the last step. `frame` has the source's rows."""
     return apply(plan.decode.apply(frame), plan.transforms, opened(plan, frame.sparkSession))
 
 
 def projected(plan: Plan, frame: DataFrame) -> DataFrame:
-    """Return the columns that the sinks read, from the source's rows."""
+    """Return the columns that the sinks read, after all steps. `frame` has the source's rows."""
     return sink_columns(transformed(plan, frame), plan, is_packed=True)
 
 
 def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
-    """Return the columns that the sinks read, or the fused last step if there is one."""
+    """Return the columns that the sinks read, after all steps.
+
+    If the encode tasks can run the last step themselves, return that step instead."""
     rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
     last = last_in_batches(rows, plan.transforms, tables)
     short = fused(plan, last) if last else None
@@ -42,17 +41,19 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
 
 
 def mapped(rows: DataFrame | FusedStep | PythonRows, encode: Encode, schema: str) -> DataFrame:
-    """Return the job that applies `encode` to the rows, in the same pass as a fused step."""
+    """Return the job whose tasks apply `encode` to the rows.
+
+    For a fused step, the same task first runs the step."""
     if isinstance(rows, FusedStep | PythonRows):
         return rows.mapped(encode, schema)
     return rows.mapInArrow(encode, parsed(schema))
 
 
 def require_lasting(plan: Plan, stream: DataFrame) -> None:
-    """Raise TransformError if a rule depends on anything but its record.
+    """Raise TransformError if a rule of `expect` uses a non-deterministic function.
 
     Rules are evaluated several times: to write the accepted records, to write the dead letters, and
-    again in each retry. All of these must reject the same records.
+    again in each retry. Each time they must reject the same records.
     """
     found = unstable(plan.decode.apply(stream))
     if found:

@@ -1,4 +1,4 @@
-"""Which functions run inside a Spark task? They encode, write, or do both.
+"""The functions that run inside Spark tasks: they encode rows, write record batches, or do both.
 
 Every Python worker imports this module, so it loads no pyspark.sql, YAML or configuration.
 """
@@ -39,9 +39,10 @@ class WriteStage:
     crash: Dies
 
     def write(self, batches: Iterator[pa.RecordBatch], task_attempt: int) -> pa.RecordBatch:
-        """Send the record batches in the order they arrive, and return the receipts.
+        """Send the record batches to Kafka in the order they arrive.
 
-        Raise AttemptFailedError, and send nothing, in a second attempt of the task.
+        Return the receipts: what was acknowledged for each target partition. In a second attempt of
+        the task, send nothing and raise AttemptFailedError.
         """
         # Rule "one epoch, one attempt". The broker's duplicate filter compares sequence ranges, not
         # bytes:
@@ -84,12 +85,12 @@ class WriteStage:
 
 
 def nothing(_task: int) -> None:
-    """Do nothing after a task has written."""
+    """Do nothing: the default for `after_write`."""
 
 
 @functools.cache
 def settle() -> None:
-    """Exclude all loaded modules from garbage collection, once in each worker process.
+    """Exclude all existing objects from garbage collection, once in each worker process.
 
     Spark runs Python's garbage collector after each task. With the objects of pyarrow, numpy and
     the Kafka client, a collection takes four times as long as a small micro-batch's own work.
@@ -99,7 +100,7 @@ def settle() -> None:
 
 
 def _task() -> tuple[int, int]:
-    """Return this task's partition and attempt number."""
+    """Return this Spark task's partition and attempt number, 0 for the first attempt."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -110,7 +111,7 @@ def _task() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The encode task: rows in, record batches out."""
+    """The function of an encode task: it turns rows into record batches."""
 
     stage: EncodeStage
     crash: Dies
@@ -128,9 +129,9 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """The write task: record batches in, receipts out.
+    """The function of a write task: it sends record batches to Kafka, and yields receipts.
 
-    After all of its records are written, it calls the function `after_write` with its task number.
+    After Kafka has acknowledged all of them, it calls `after_write` with its task number.
     """
 
     stage: WriteStage
@@ -170,11 +171,11 @@ class EncodeAndWriteTask:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTask:
-    """One of the tasks that encode and write side by side on one machine, without a shuffle.
+    """The function of tasks that encode and write on one machine, without a shuffle.
 
-    All of them run at the same time. Each encodes its rows, waits until the others have encoded
-    theirs, and writes the record batches of its target partitions. So the transaction opens after
-    the last row is encoded, as with a shuffle.
+    All tasks of the job run at the same time. Each encodes its rows, waits until all others have
+    encoded theirs, and writes the record batches of its target partitions. So the transaction opens
+    after the last row is encoded, as with a shuffle.
     """
 
     encode: EncodeStage

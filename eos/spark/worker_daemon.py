@@ -1,4 +1,4 @@
-"""How does the process that forks Spark's Python workers start faster?
+"""Start the process that forks Spark's Python workers, faster than Spark does.
 
 It runs Spark's own daemon, imported from the installed package instead of the archive. It imports
 nothing that Spark's daemon does not import: a process that forks must have a single thread, and

@@ -1,4 +1,4 @@
-"""Do the arguments in `with:` fit a function's signature and annotations?"""
+"""Check that the arguments in a step's `with:` fit its function's signature and annotations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fit_arguments(
     """Return the arguments, converted to the annotated types: a list becomes a tuple, for instance.
 
     Raise TransformError with all arguments that don't fit. Annotations that no YAML value can have
-    are ignored. `tables` are arguments, too. The function gets them when it is called.
+    are ignored. `tables` names more arguments: lookup tables, which are passed at the call.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:

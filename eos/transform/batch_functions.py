@@ -1,7 +1,7 @@
-"""How does a step run as a function of pandas DataFrames or Arrow tables?
+"""Run a step as a user's function of pandas DataFrames or Arrow tables, on the executors.
 
-The function runs on the executors. Each call gets some thousand rows and returns the new rows.
-Guarantee: the rows keep their order. Not guaranteed: how many rows a call gets, and which.
+Each call of the function gets some thousand rows and returns the new rows. Guarantee: rows are
+passed in the source's order. Not guaranteed: how many rows a call gets, and which.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVERY = "*"  # in `returns`, as in SQL: all columns of the previous step
 
 @dataclass(frozen=True, slots=True)
 class InBatches:
-    """A pandas or Arrow step, and its input rows."""
+    """A pandas or Arrow step that is not applied yet, and its input rows."""
 
     frame: DataFrame
     kind: Kind
@@ -47,14 +47,18 @@ def in_batches(
     arguments: Mapping[str, Any],
     returns: str,
 ) -> InBatches:
-    """Return the step for a function. `returns` is a DDL text of the columns that it returns."""
+    """Return a step that calls the user's function `call`.
+
+    `returns` is a DDL text of the columns that it returns."""
     schema = returned(frame.schema.fields, returns)
     part = TaskFunction(reference, call, dict(arguments), tuple(schema.names))
     return InBatches(_without_null_headers(frame), kind, part, schema)
 
 
 def returned(before: Sequence[StructField], returns: str) -> StructType:
-    """Return the columns of the rows that a step returns. `before` are its input columns."""
+    """Return the columns that a step declares in `returns`.
+
+    If `returns` begins with `*`, the other columns of `before`, its input, come first."""
     from pyspark.sql.types import StructType
 
     first, _, rest = returns.strip().partition(",")
@@ -68,7 +72,7 @@ def returned(before: Sequence[StructField], returns: str) -> StructType:
 
 
 def _without_null_headers(frame: DataFrame) -> DataFrame:
-    """Return the rows with empty lists in place of null headers. Both mean no headers.
+    """Return the rows with an empty list of headers in place of null. Both mean no headers.
 
     Spark computes the size of an Arrow batch after each row. For that, Arrow scans all null lists
     since the last list that is not null. With null lists, 2 million records take four times as
@@ -84,7 +88,9 @@ def _without_null_headers(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class TaskFunction:
-    """A step's function, as a task calls it. It checks the type and the columns of the result."""
+    """The function that a task calls for a pandas or Arrow step.
+
+    It calls the user's function, and checks the type and the columns of each result."""
 
     reference: str
     call: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""How are a user's Python functions and SQL queries loaded, checked, and applied in order?"""
+"""Load the Python functions and SQL queries of a pipeline's steps, check them and apply them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
 class File(Protocol):
-    """The path of a query file in a pipeline file, relative to the pipeline's folder."""
+    """A step's declaration of a file with an SQL query: `file` is relative to the pipeline's folder."""
 
     @property
     def file(self) -> str: ...
 
 
 class Step(Protocol):
-    """A transform as the pipeline file declares it: a function or a query."""
+    """A step as the pipeline file declares it: a Python function or an SQL query."""
 
     @property
     def python(self) -> str | None: ...
@@ -68,14 +68,14 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A loaded transform function. Its arguments fit its signature."""
+    """A step's function that is loaded, with arguments that fit its signature."""
 
     python: str  # module:function
     arguments: Mapping[str, Any]
     call: Callable[..., Any]
     modules: tuple[str, ...]  # the user's own modules: executors get them with the function
     name: str = ""  # later queries read its result by this name
-    # "python": a function of a Spark DataFrame. Otherwise of some rows, in pandas or Arrow.
+    # "python" is a function of a Spark DataFrame; "pandas" and "arrow" get some rows at a time.
     kind: Literal["python"] | batch_functions.Kind = "python"
     returns: str = ""  # the columns that a pandas or Arrow function returns
     tables: tuple[str, ...] = ()  # lookup tables that it gets as arguments, by these names
@@ -87,15 +87,15 @@ Transform = Function | Query
 def load(
     steps: Iterable[Step], project_root: Path, folder: Path, *, is_preview: bool = False
 ) -> tuple[Transform, ...]:
-    """Import the functions, read the queries, and return the transforms.
+    """Import the steps' functions, read their queries, and return both as transforms.
 
     With `is_preview` the functions are only inspected, and slow libraries are not imported
     (`outline.py`). The two folders stay on `sys.path`. `project_root` goes first, so that
-    `pipelines.NAME.transform` is the user's. The pipeline's own folder goes last, so that a
+    `pipelines.NAME.transform` is the user's module. The pipeline's `folder` goes last, so that a
     `types.py` in it does not hide Python's module.
     """
     root, own = str(project_root), str(folder)
-    if sys.path[:1] != [root]:  # it may be further back, after another `pipelines`
+    if sys.path[:1] != [root]:  # if it is further back, another `pipelines` may precede it
         sys.path.insert(0, root)
     if own not in sys.path:
         sys.path.append(own)
@@ -124,11 +124,11 @@ def _step(
 
 
 def _claim_pipelines(folder: Path) -> None:
-    """Make the name `pipelines` refer to the project's folder.
+    """Make `import pipelines` refer to the project's folder.
 
-    Two things would prevent that. Python prefers a package with `__init__.py` anywhere on the path,
-    such as in this framework's own checkout, to a folder without one. And a `pipelines` package
-    that another project has imported would stay loaded.
+    Otherwise Python would prefer any package with `__init__.py` on the path, such as in this
+    framework's own checkout, to a folder without one. And a `pipelines` package of another project
+    would stay loaded.
     """
     is_import_enough = (folder / "__init__.py").exists() and "pipelines" not in sys.modules
     if folder.is_dir() and not is_import_enough:
@@ -141,9 +141,9 @@ def apply(
     transforms: Iterable[Transform],
     tables: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """Return the rows after all steps. Builds a plan and runs nothing.
+    """Return the rows after all steps, without running a Spark job.
 
-    `tables` are the lookup tables that the steps may join.
+    `tables` are the lookup tables that the steps may join, by name.
     """
     stages: dict[str, DataFrame] = dict(tables or {})
     for step in transforms:
@@ -174,7 +174,7 @@ def last_in_batches(
 def batch_step(
     step: Transform, before: Sequence[StructField]
 ) -> tuple[batch_functions.Kind, batch_functions.TaskFunction, StructType] | None:
-    """Return how to run a step in tasks, or None if the step is not a pandas or Arrow function.
+    """Return how tasks run a step, or None if the step is not a pandas or Arrow function.
 
     The result has the kind ("pandas" or "arrow"), the function that the tasks call, and the columns
     of the rows that it returns. `before` are the columns of its input rows.
@@ -250,7 +250,7 @@ def _import_failed(reference: str, error: Exception | SystemExit) -> TransformEr
 
 
 def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
-    """Return the names of all imported modules that are in the user's folders."""
+    """Return the names of all imported modules whose files are in one of these folders."""
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -289,9 +289,9 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
 
 
 def _travel_by_value(modules: Iterable[str]) -> None:
-    """Let functions of the user's modules be pickled with their code, not as names to import.
+    """Let functions of these modules be pickled with their code, and not as names to import.
 
-    Executors can't import them: they have neither the project's folder nor its `sys.path`.
+    Executors can't import the modules, since they don't have the project's folder.
     """
     from pyspark import cloudpickle
 
@@ -302,7 +302,7 @@ def _travel_by_value(modules: Iterable[str]) -> None:
 
 
 def _line_of(error: Exception | SystemExit) -> str:
-    """Return the last line of the user's code in a traceback, as ` (FILE:LINE)`; empty if none."""
+    """Return the last line of user code in an error's traceback as ` (FILE:LINE)`, or ""."""
     ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
     frames = [
         frame

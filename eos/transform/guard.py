@@ -1,4 +1,4 @@
-"""Which calls are rejected while a user's function builds its plan?
+"""Reject Spark actions and changes of the session while a user's function (transform) runs.
 
 A transform is called once on a stream, to check it, and again in each attempt. An action in it,
 such as `count()`, would read the source outside the transaction, and again in every retry. A
@@ -63,9 +63,9 @@ _SESSION_METHODS = {
         "interruptTag", "registerProgressHandler", "removeProgressHandler", "removeTag",
     ], _JOBS),
 }
-# `SparkSession.builder.getOrCreate()` returns the running session, and changes the settings that
-# the builder has from `config`. So `config` is rejected. The calls in `_LABELS` use `config`, too,
-# but their settings don't affect a running session.
+# `SparkSession.builder.getOrCreate()` returns the running session, and applies to it the settings
+# from the builder's `config`. So `config` is rejected. The methods in `_LABELS` call `config`, too,
+# but are allowed, since their settings don't affect a running session.
 _BUILDER_METHODS = dict.fromkeys(["config", "create", "remote"], _BUILD)
 _LABELS = ("appName", "master", "enableHiveSupport")
 _CONTEXT_METHODS = {
@@ -114,8 +114,8 @@ _UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUD
 
 
 # Matches a query, after comments and brackets. Any other text is a command, which Spark runs at
-# once. A comment has one possible end: with more, a command between two comments would look like
-# one comment, and each comment would double the time.
+# once. The pattern of a comment can't match beyond the comment's end. Otherwise a command between
+# two comments could pass as part of one comment.
 _COMMENT = r"--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
 _QUERY = re.compile(rf"(?:\s|\(|{_COMMENT})*(?:select|with|from|values|table)\b", re.IGNORECASE)
 
@@ -132,7 +132,9 @@ _originals: list[tuple[type, str, Any]] = []
 
 @contextmanager
 def guard(function: str) -> Iterator[None]:
-    """Reject actions and session changes of this thread. Errors name the transform `function`."""
+    """Reject Spark actions and session changes in this thread, for the duration of the context.
+
+    Errors name the transform `function`."""
     before = _inside.function
     _install()
     _inside.function = function
@@ -167,7 +169,7 @@ def _replacements() -> list[tuple[type, str, Any]]:
         for name, remedy in methods.items():
             original = owner.__dict__.get(name)
             if original is None:
-                continue  # not in this Spark release, or inherited from a guarded class
+                continue  # this Spark release lacks the method, or the class only inherits it
             found.append((owner, name, _refusing(owner.__qualname__, name, original, remedy)))
     for name in _LABELS:
         original = SparkSession.Builder.__dict__[name]
@@ -188,10 +190,10 @@ def _remove() -> None:
 
 
 def blocked() -> list[tuple[type, dict[str, str]]]:
-    """Return the rejected methods of each class, with the remedy for each.
+    """Return the methods of each Spark class that a transform must not call, with a remedy for each.
 
-    No method of any other class that a transform can reach runs or changes anything.
-    `tests/pure/test_transform_guard.py` lists those methods.
+    Other methods that a transform can reach run no job and change nothing.
+    `tests/pure/test_transform_guard.py` lists these.
     """
     from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession
@@ -236,7 +238,7 @@ def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
     if isinstance(original, property | functools.cached_property):
 
         def read(self: Any) -> Any:
-            _refuse(call, remedy)  # for cached values, too: a property precedes the cache
+            _refuse(call, remedy)  # also if the value is cached, since a property hides the cache
             return original.__get__(self)
 
         return property(read, doc=original.__doc__)

@@ -1,7 +1,7 @@
-"""Which functions in a Spark plan give other rows when a micro-batch is retried?
+"""Find the functions in a Spark plan that may give other rows when a micro-batch is retried.
 
-A retry reads the same offsets. No reader sees the first attempt's records, so exactly-once still
-holds. But a comparison of two runs, or of an output with its input, finds different values.
+Exactly-once still holds with such functions: a retry reads the same offsets, and no read_committed
+reader sees the first attempt's records. But two runs on the same input write different values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _EXPRESSIONS_MAX = 10_000
 
 
 def unstable(frame: DataFrame) -> tuple[str, ...]:
-    """Return the names of the plan's non-deterministic functions, each once. Functions from Python
-    steps and from SQL are found alike."""
+    """Return the names of non-deterministic functions in the frame's plan, each once.
+
+    It does not matter whether a function is used in Python or in SQL."""
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark has no public way
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
     clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()

@@ -1,7 +1,7 @@
-"""Which calls in a user's function give other results when a micro-batch is retried?
+"""Find calls in a user's Python function that give other results when a micro-batch is retried.
 
-Examples are `random.random()` and `datetime.now()`. `sql_text.py` answers the same for queries. The
-function's source code is analysed. Nothing is imported or run.
+Examples are `random.random()` and `datetime.now()`. `sql_text.py` finds them in queries. Only the
+source code is analysed. Nothing is imported or run.
 
 A name counts only if the module's imports show what it is, so a column `now` or a method `random`
 does not count. Only code that the function uses is checked, so a helper for tests is not reported.
@@ -35,8 +35,8 @@ _ALWAYS = {
         CLOCK,
     ),
 }
-# All functions of these modules count, except `_NONE`: most of those create or seed a generator.
-# `_WITHOUT_ARGUMENTS` has the generators that count if they get no seed.
+# All functions of these modules count as non-deterministic, except those in `_NONE`, most of which
+# create or seed a generator. `_WITHOUT_ARGUMENTS` has those that count if they get no argument.
 _MODULES = "random.", "secrets.", "numpy.random."
 _NONE = frozenset(
     {"seed", "Random", "SystemRandom", "default_rng", "Generator", "RandomState", "SeedSequence"}
@@ -70,9 +70,9 @@ def file_of(reference: str) -> Path | None:
 
 
 def unstable(path: Path, function: str) -> tuple[Unstable, ...]:
-    """Return the non-deterministic calls of a function in a file, in the order of the lines.
+    """Return the non-deterministic calls of a function in a Python file, in the order of the lines.
 
-    A file that can't be parsed has none: loading it reports the error.
+    Return none for a file that can't be parsed, since loading it reports that error.
     """
     try:
         tree = ast.parse(path.read_bytes())
@@ -97,7 +97,9 @@ class _Module:
                 self._statements.setdefault(name, []).append(statement)
 
     def reached(self, function: str) -> Iterator[ast.stmt]:
-        """Yield the function's statement, and those of all top-level names that it uses."""
+        """Yield the statements that define the function and all top-level names that it uses.
+
+        Names that are used indirectly are included."""
         waiting, visited = [function], {function}
         while waiting:
             for statement in self._statements.get(waiting.pop(), ()):
@@ -139,8 +141,9 @@ class _Module:
                     yield found._replace(line=each.lineno, column=each.col_offset + 1)
 
     def _dotted(self, node: ast.AST, known: _Binding) -> str:
-        """Return the full name of a name or attribute, such as `pyspark.sql.functions.rand`, or an
-        empty text if the imports don't show it."""
+        """Return the full name that a syntax node refers to, such as `pyspark.sql.functions.rand`.
+
+        Return an empty text if the module's imports don't show it."""
         if isinstance(node, ast.Attribute):
             before = self._dotted(node.value, known)
             return _plain(f"{before}.{node.attr}") if before else ""
@@ -164,8 +167,9 @@ def _plain(dotted: str) -> str:
 
 
 def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements, and those inside `if`, `try`, `with` and loops, which bind names in the
-    same scope."""
+    """Yield statements, with those inside of `if`, `try`, `with` and loops in place of these.
+
+    The inner statements bind names in the same scope."""
     for each in statements:
         if not isinstance(each, ast.If | ast.Try | ast.With | ast.For | ast.While):
             yield each

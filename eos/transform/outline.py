@@ -1,10 +1,10 @@
-"""Does a user's module have a function, and which arguments does it take?
+"""Load a user's module without its slow libraries, to look up its functions and their arguments.
 
-Libraries such as Spark and pandas take long to import. So the module runs with a placeholder for
-each name that it imports from them. A placeholder may be used in annotations. Code that does more
-with it, such as a decorator or a base class, needs the library. Then the module is imported
-normally. The same holds for a module that imports other libraries. This module never reports errors
-of the user's module: a normal import reports them with Python's own message.
+Libraries such as Spark and pandas take long to import. So the user's module runs with a placeholder
+for each name that it imports from them. A placeholder may be used in annotations. Code that does
+more with it, such as a decorator or a base class, needs the library. Then the user's module is
+imported normally, as is one that imports other libraries. `outline` never reports errors of the
+user's module: the normal import reports them with Python's own message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _STAND_IN = "_eos_stand_in"
 
 
 class _NeededError(BaseException):
-    """The code needs the real library. No Exception, so that the user's code does not catch it."""
+    """Error of code that needs the real library in place of a placeholder.
+
+    It is a BaseException, so that the user's `except Exception` does not catch it."""
 
 
 class _StandIn:
@@ -56,9 +58,9 @@ class _WithoutLibraries(ast.NodeTransformer):
     """A rewrite of a module: imports of slow libraries outside functions become placeholders."""
 
     def __init__(self) -> None:
-        # True if the module imports only Python's own modules and slow libraries, and calls nothing
-        # of the latter. Such a call would fail only when the module runs. Then the normal import
-        # would run the lines before it a second time.
+        # False if the module imports other libraries, or calls a slow library at the top level.
+        # Such a call would fail only while the module runs, and the normal import would then run
+        # the lines before it a second time.
         self.is_complete = True
         self._names: set[str] = set()
 
@@ -113,7 +115,7 @@ class _WithoutLibraries(ast.NodeTransformer):
 
 
 def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
-    """Return the module without its slow libraries, or None if it must be imported normally.
+    """Return a user's module, run without its slow libraries; None if it needs a normal import.
 
     The module is not added to `sys.modules`, so no other code can import it.
     """
@@ -138,12 +140,12 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
 
 
 def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
-    """Return whether an import of the module will certainly fail in the driver, too.
+    """Return whether the driver will certainly fail to import a user's module, too.
 
-    It fails if its file is no valid Python, or if it is missing in a folder that only the project
-    can provide. Any other missing module may be in `--py-files`, which only the driver has on its
-    path. Parent packages are imported here. Their errors don't count, since they may have causes
-    that only exist in this environment.
+    The import fails if the file is no valid Python, or if the module is missing in a folder that
+    only the project can provide. Any other missing module may be in `--py-files`, which only the
+    driver has on its path. Parent packages are imported here. Errors of them don't count, since
+    they may have causes that only exist in this environment.
     """
     spec = None
     try:
@@ -167,8 +169,9 @@ def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
 
 
 def _is_there(module: str, name: str = "") -> bool:
-    """Return whether a library's module exists and has this name. Reads its files, but runs none:
-    the name must be a submodule, or a word in the module's text."""
+    """Return whether a library's module exists and probably has this name, without importing it.
+
+    The name must be a submodule, or a word in the module's source text."""
     first, *rest = module.split(".")
     spec = importlib.util.find_spec(first)
     places = spec.submodule_search_locations if spec else None

@@ -1,4 +1,4 @@
-"""Can a plan run as a stream, and does it keep state between micro-batches?
+"""Check that the transforms can run as a stream, and whether they keep state between micro-batches.
 
 A stateless pipeline applies its transforms to the rows of one micro-batch. There Spark would allow
 any operation. A GROUP BY, for instance, would silently group within each micro-batch only. So the
@@ -70,8 +70,8 @@ _NODES_MAX = 10_000
 class PlanState:
     """The state that a plan keeps between micro-batches.
 
-    `operators` are Spark's stateful operators. It is empty for a stateless plan. `branches` is how
-    many times the plan reads the source.
+    `operators` are the names of Spark's stateful operators in the plan, none if it is stateless.
+    `branches` is how many times a stateful plan reads the source.
     """
 
     operators: tuple[str, ...] = ()
@@ -83,10 +83,10 @@ class PlanState:
 
 
 def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
-    """Return the state that the plan keeps.
+    """Return the state that the stream `frame` keeps between micro-batches.
 
-    Raise TransformError if Spark does not support the plan as a stream, or if it has an operator
-    that is not known to work.
+    Raise TransformError if Spark does not support its plan as a stream, or if the plan has an
+    operator that is not known to work.
     """
     if not frame.isStreaming:
         raise TransformError(
@@ -186,7 +186,9 @@ def _streaming(plan: Any) -> Iterator[str]:
 
 
 def operators_of(plan: Any) -> Iterator[Any]:
-    """Yield all operators of a plan, from the top."""
+    """Yield all operators of a Spark plan, from the top, with those of its subqueries.
+
+    Raise TransformError if there are more than 10,000."""
     waiting = [plan]
     for _ in range(_NODES_MAX):
         if not waiting:

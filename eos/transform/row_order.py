@@ -1,6 +1,6 @@
-"""Up to which step do the rows keep the source's order?
+"""Find the first shuffle in a plan: up to it, rows keep the source's order.
 
-They lose it in the first shuffle, where Spark redistributes rows among tasks.
+In a shuffle Spark redistributes rows among tasks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ _EXCHANGE = re.compile(r"^[\s:+*()\d-]*Exchange (?P<how>[^\n]*)$", re.MULTILINE)
 
 
 def first_shuffle(frame: DataFrame) -> str:
-    """Return Spark's description of the first shuffle in the plan, or an empty text if there is
-    none.
+    """Return Spark's description of the first shuffle in the frame's plan; empty without a shuffle.
 
-    A broadcast of another table does not count, since it moves no row of the source. Runs nothing.
+    A broadcast of another table does not count, since it moves no row of the source. No job is run.
     The frame must not be a stream, and must have several partitions: Spark plans no shuffle for a
     single one.
     """

@@ -1,9 +1,9 @@
-"""How does an SQL step become a Spark plan?
+"""Turn an SQL step into a Spark plan.
 
 A query reads the previous step as `input`, and earlier steps by their names. These names are
 temporary views only while Spark parses the query. Spark copies their plans into the query's plan at
-once, so no view of a micro-batch is left in the session. The text goes to Spark unchanged: braces
-and dollars have Spark's meaning.
+once, so no view of a micro-batch is left in the session. The query's text has no placeholders:
+braces and dollars have Spark's meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILE_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A loaded query. Messages use `label` for it."""
+    """The SQL query of a step. Messages name it by `label`; later steps read its rows by `name`."""
 
     text: str
     label: str
@@ -34,8 +34,9 @@ class Query:
 
 
 def read(file: str, folder: Path) -> str:
-    """Return the query in a file, relative to the pipeline's folder. Raise TransformError if the
-    file can't be read or has no query."""
+    """Return the text of a query file. `file` is relative to the pipeline's folder.
+
+    Raise TransformError if the file can't be read or is not one query."""
     path = folder / file
     try:
         with path.open("rb") as opened:
@@ -71,7 +72,9 @@ def read(file: str, folder: Path) -> str:
 
 
 def run_query(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the query's rows. Builds a plan and runs nothing."""
+    """Return the query's rows, without running a Spark job.
+
+    `frame` has the rows of the previous step, `stages` those of named steps and lookup tables."""
     spark = frame.sparkSession
     used = sql_text.names(query.text)
     known = {sql_text.INPUT: frame, **stages}
@@ -113,7 +116,7 @@ def _query_error(query: str, known: Sequence[str], error: Exception) -> Transfor
 
 
 def message_of(error: BaseException) -> str:
-    """Return Spark's message without plans and stack traces."""
+    """Return an error's message without Spark's plans and stack traces, at most 1,000 characters."""
     return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 
 

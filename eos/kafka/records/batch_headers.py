@@ -1,4 +1,4 @@
-"""Which record batches does a log contain, are they intact, and are they visible?
+"""Parse the headers of record batches, check their CRCs, and find those that readers see.
 
 A record batch is visible if a read_committed consumer gets it.
 """
@@ -32,9 +32,9 @@ _KNOWN_CODECS = frozenset(codec.value for codec in Codec)
 class Batch(NamedTuple):
     """A record batch in a log.
 
-    `last_offset` is the upper bound of the offsets; compaction may leave fewer `records`. `marker`
-    of a control batch is "COMMIT", "ABORT" or the number of another type. The timestamp of a record
-    is `first_ms` plus its delta, or `append_ms` if the broker sets timestamps."""
+    Compaction may leave fewer `records` than there are offsets up to `last_offset`. `marker` is
+    empty, or for a control batch "COMMIT", "ABORT", the number of another type, or "?". The
+    timestamp of a record is `first_ms` plus its delta, or `append_ms` if the broker sets it."""
 
     offset: int
     last_offset: int
@@ -61,7 +61,9 @@ class Old(NamedTuple):
 
 
 def batches(blob: bytes | memoryview) -> Iterator[Batch | Old]:
-    """Yield the complete record batches. A broker may truncate the last one at its byte limit."""
+    """Yield the complete record batches in bytes of a log.
+
+    A Fetch response may end within a record batch, which is not yielded."""
     view = np.frombuffer(blob, np.uint8)
     at, size = 0, len(blob)
     while at + _MAGIC_AT < size:
@@ -123,10 +125,10 @@ class BatchHeader(NamedTuple):
 
 
 class Visibility:
-    """Visibility of the record batches in one Fetch answer, by the rules of every Kafka client.
+    """Filter that finds the visible record batches of one Fetch answer, as Kafka's clients do.
 
-    The broker lists aborted transactions with their first offsets. Each of them ends at the abort
-    marker of its producer."""
+    The answer lists the aborted transactions by producer id and first offset. Each aborted
+    transaction ends at the abort marker of its producer."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._to_come = sorted(((first, pid) for pid, first in aborted), reverse=True)
@@ -145,7 +147,7 @@ class Visibility:
 
 
 class Markers:
-    """Comparison of the visibility of transactions with their markers in the log.
+    """Check that committed transactions are visible to consumers, and aborted ones are not.
 
     If a broker lost its list of aborted transactions, consumers get records of a transaction whose
     marker is an abort."""
@@ -154,8 +156,10 @@ class Markers:
         self._since: dict[int, tuple[int, bool, Identity]] = {}
 
     def see(self, seen: BatchHeader) -> tuple[int, Identity, str] | None:
-        """Return first offset, identity and marker of a transaction whose marker contradicts its
-        visibility, else None."""
+        """Process the next record batch of a log. Return None unless it is a contradicting marker.
+
+        For a commit marker after hidden records, or an abort marker after visible ones, return the
+        transaction's first offset, its identity and the marker."""
         batch = seen.batch
         if not batch.is_control:
             if batch.is_transactional:
@@ -177,9 +181,10 @@ def next_offset(found: Sequence[Batch | Old]) -> int | None:
 
 
 def end_offset(blob: bytes | memoryview, position: int) -> int:
-    """Return the position after the last complete record batch, without reading the batches.
+    """Return the offset after the last complete record batch; `position` if there is none.
 
-    It is `position` if there is none. A damaged header gives a wrong offset: `batches` reports it.
+    Only headers are read, and no CRC is checked. A damaged header may give a wrong offset, but
+    `batches` detects the damage later.
     """
     at, size = 0, len(blob)
     while at + _MAGIC_AT < size:

@@ -1,4 +1,4 @@
-"""Into which memory does the native library decode records?"""
+"""The memory into which the native library decodes records, as buffers of Arrow columns."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eos.native.structs import HEADER_COST, Column, Decoder, address
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
-_COPY_PART = 8  # a batch below this part of the limit is copied, so that it holds no large buffers
+_COPY_PART = 8  # a batch below 1/8 of the limit is copied, so that it holds no large buffers
 
 
 class DecodedColumns(NamedTuple):
-    """The columns of an Arrow batch that come from the records."""
+    """The columns of an Arrow batch that are decoded from records. Topic and partition are not."""
 
     key: Any
     value: Any
@@ -31,7 +31,7 @@ class DecodedColumns(NamedTuple):
 
 
 class _Block:
-    """Leased memory for several buffers. It is free again when all Arrow buffers on it are gone."""
+    """A block of pooled memory, divided into buffers. It is freed with its last Arrow buffer."""
 
     def __init__(self, *sizes: int) -> None:
         self._starts, total = layout(sizes)
@@ -40,7 +40,7 @@ class _Block:
         self.addresses = [address(lease) + start for start in self._starts]
 
     def cut(self, index: int, size: int, is_copied: bool) -> Any:
-        """Return the first bytes of a buffer as an Arrow buffer."""
+        """Return the first `size` bytes of the buffer `index` as an Arrow buffer."""
         found = self._buffer.slice(self._starts[index], size)
         return pa.py_buffer(found.to_pybytes()) if is_copied else found
 
@@ -48,12 +48,12 @@ class _Block:
 class ColumnBuffers:
     """Buffers for the columns of one Arrow batch.
 
-    Together, keys, values and headers have at most `bytes_max` bytes. So most pages of the buffers
-    are never used, and take no memory.
+    Keys, values and headers have at most `bytes_max` bytes together, but each has a buffer of that
+    size. Most pages of these buffers are never used, and take no memory.
     """
 
     def __init__(self, decoder: Decoder, rows_max: int, bytes_max: int) -> None:
-        """Lease the buffers to the decoder, without rows."""
+        """Allocate the buffers, and set the decoder to write rows into them from the first on."""
         self._rows_max, self._bytes_max = rows_max, bytes_max
         ends, bits = 4 * (rows_max + 1), rows_max // 8 + 1
         binary = ends, bytes_max, bits
@@ -68,7 +68,7 @@ class ColumnBuffers:
         decoder.rows_max, decoder.bytes_max = rows_max, bytes_max
 
     def add_headers(self, decoder: Decoder) -> None:
-        """Lease buffers for headers. The rows so far have none."""
+        """Allocate buffers for headers. Rows that were decoded before get no headers."""
         count = self._bytes_max // HEADER_COST
         binary = 4 * (count + 1), self._bytes_max, count // 8 + 1
         lists = 4 * (self._rows_max + 1), self._rows_max // 8 + 1
@@ -80,7 +80,7 @@ class ColumnBuffers:
         ctypes.memset(at[1], 0, decoder.rows // 8 + 1)
 
     def columns(self, decoder: Decoder) -> DecodedColumns:
-        """Return the columns. They keep the memory as long as they exist."""
+        """Return the decoded rows as Arrow columns, which keep the buffers alive."""
         is_copied = decoder.bytes < self._bytes_max // _COPY_PART
         rows = decoder.rows
         return DecodedColumns(

@@ -1,7 +1,7 @@
-"""How do record batches become Arrow columns, as in Spark's Kafka source?
+"""Decode record batches of a partition into Arrow columns, with the schema of Spark's Kafka source.
 
-The native library decodes them, or else Python. Damaged bytes raise BrokenPayloadError, as in
-`parser.py`.
+The native library decodes them, or Python if there is no such library. Damaged bytes raise
+BrokenPayloadError.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SCHEMA = pa.schema(
 
 
 class ColumnReader:
-    """Records of one partition as Arrow record batches of a bounded size.
+    """Decoder of one partition's record batches into Arrow batches of a bounded size.
 
-    A batch has at most `rows_max` rows, and at most `bytes_max` bytes in keys, values and headers.
-    A record that is larger is a batch of its own. After an error the reader can't be used again.
+    An Arrow batch has at most `rows_max` rows, and at most `bytes_max` bytes in keys, values and
+    headers. A larger record is a batch of its own. After an error the reader can't be used again.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class ColumnReader:
     def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Append the batch's records with start <= offset < end; yield each full Arrow batch.
 
-        `records` has the uncompressed records. It must not change before the iterator ends.
+        `records` has the batch's uncompressed bytes, which must not change before the iterator
+        ends.
         """
         if not batch.is_sound:
             raise BrokenPayloadError("its checksum or its header is wrong")
@@ -68,7 +69,7 @@ class ColumnReader:
                 yield self._record_batch(columns)
 
     def flush(self) -> pa.RecordBatch | None:
-        """Return the rows that no batch has yet, or None."""
+        """Return the rows that were not yielded yet as an Arrow batch; None if there are none."""
         columns = self._decoder.flush()
         return None if columns is None else self._record_batch(columns)
 
@@ -78,7 +79,7 @@ class ColumnReader:
         return pa.RecordBatch.from_arrays([*first, topic, partition, *rest], schema=SCHEMA)
 
     def _constants(self, rows: int) -> tuple[Any, Any]:
-        """Return the columns topic and partition."""
+        """Return columns of `rows` rows with this partition's topic and number."""
         if self._constant is None or len(self._constant[0]) < rows:
             numbers = np.full(rows, self._partition, np.int32)
             self._constant = text_of(self._topic, rows), array_of(numbers, pa.int32())

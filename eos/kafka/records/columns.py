@@ -1,4 +1,4 @@
-"""How are records in Arrow columns accessed as numpy bytes and lengths, without a copy?"""
+"""Access records in Arrow columns as numpy arrays of bytes and lengths, mostly without a copy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Blobs:
 
 
 def blobs(array: Any, name: str) -> Blobs:
-    """Convert any of Arrow's binary or string columns. Raise RecordRefusedError for other types.
+    """Convert a binary or string column of Arrow. Raise RecordRefusedError for other types.
 
     `name` is the column's name in the error."""
     binary = as_binary(array, name)
@@ -73,7 +73,8 @@ def blobs(array: Any, name: str) -> Blobs:
             offsets, data = bytes_of(binary)
             lengths = np.diff(offsets)
         lengths = np.where(null, np.int32(-1), lengths)
-        # Use the same buffers without the validity bitmap: with it, a join with a null is null.
+        # Use the same buffers without the validity bitmap. With it, Arrow would join a record with
+        # a null key or value to null.
         buffers = [None, *binary.buffers()[1:]]
         binary = pa.BinaryArray.from_buffers(
             pa.binary(), len(binary), buffers, null_count=0, offset=binary.offset

@@ -1,4 +1,4 @@
-"""How are record batches compressed, in the framing that every Kafka client can read?"""
+"""Compress record batches, in the framing that every Kafka client can read."""
 
 from __future__ import annotations
 

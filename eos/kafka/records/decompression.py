@@ -1,4 +1,4 @@
-"""How are record batches decompressed with bounded memory?
+"""Decompress record batches with bounded memory.
 
 A record batch of 64 kB can claim gigabytes, in its header (lz4, snappy) or by its content (zstd,
 gzip). Decompression stops at `BYTES_MAX`. Memory exceeds this by the output of one step at most.
@@ -23,13 +23,13 @@ from eos.kafka.records.frame_sizes import lz4_bound, zstd_bound
 
 BYTES_MAX = 256 * 1024 * 1024
 _LZ4_STEP_BYTES = 1 << 20  # bytes of output per step
-# Input bytes per step. Four bytes of zstd expand to 128 KiB at most, so the output of a step has at
+# Input bytes per step. Four bytes of zstd expand to 128 KiB at most, so one step's output has at
 # most 32 MiB.
 _ZSTD_STEP_BYTES = 1 << 10
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BLOCK = struct.Struct(">i")
-_SCRATCH_BYTES_MAX = 16 * 1024 * 1024  # more is decompressed into memory of its own
+_SCRATCH_BYTES_MAX = 16 * 1024 * 1024  # a larger record batch gets new memory
 
 
 class BrokenPayloadError(ValueError):
@@ -37,10 +37,10 @@ class BrokenPayloadError(ValueError):
 
 
 class Scratch:
-    """Memory for one uncompressed record batch after another.
+    """A buffer for an uncompressed record batch, reused for one batch after another.
 
-    New memory for each batch would cost as much as its decompression, because the kernel clears
-    each page at its first use.
+    New memory for each batch would cost as much time as its decompression, because the kernel
+    clears each page at its first use.
     """
 
     def __init__(self) -> None:
@@ -54,9 +54,10 @@ class Scratch:
 
 
 def unpack_into(codec: int, payload: Any, scratch: Scratch) -> memoryview:
-    """Return the same bytes as `unpack`, mostly in `scratch`: valid until its next use.
+    """Return the uncompressed records of a payload, which are valid until `scratch` is used again.
 
-    If a payload is unusual, damaged or large, `unpack` decides.
+    Payloads with gzip, an unusual frame, damage or more than 16 MiB are left to `unpack`, which
+    returns the same bytes in new memory, or raises BrokenPayloadError.
     """
     view = memoryview(payload)
     try:
@@ -67,7 +68,7 @@ def unpack_into(codec: int, payload: Any, scratch: Scratch) -> memoryview:
 
 
 def _fast(codec: int, payload: memoryview, scratch: Scratch) -> memoryview | None:
-    """Return the uncompressed bytes, or None if `unpack` must decide."""
+    """Return the uncompressed bytes, or None if only `unpack` can handle the payload."""
     if codec == Codec.NONE.value:
         return payload
     if codec == Codec.LZ4.value:
@@ -87,8 +88,8 @@ def _whole_frame(
 ) -> memoryview | None:
     if bound is None or bound > _SCRATCH_BYTES_MAX:
         return None
-    # One byte more than the bound: a longer stream is noticed, and no decompressor gets an empty
-    # buffer.
+    # Offer one byte more than the upper bound. So a longer stream is detected, and no decompressor
+    # gets an empty buffer.
     room = memoryview(scratch.at_least(bound + 1))
     size = decompress(payload, room[: bound + 1])
     return room[:size] if size <= bound else None

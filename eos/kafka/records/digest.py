@@ -1,10 +1,10 @@
-"""Do two record batches have the same records? A checksum of the content answers this.
+"""A checksum of the records in a record batch: keys, values and headers, but no timestamps.
 
 Guarantees: record batches with the same records have the same digest. Recompression or new
 timestamps by the broker (LogAppendTime) don't change it. A null differs from an empty key or value.
 
 Not guaranteed: the digest is a CRC against corruption and mistakes, not against an attacker. It
-covers a whole record batch: if its records are split into other batches, the digests differ.
+covers a whole record batch: if the records are split into other batches, the digests differ.
 
 Any tool can recompute it from decoded records. It is the CRC-32C of this sequence:
 

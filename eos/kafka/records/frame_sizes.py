@@ -1,4 +1,4 @@
-"""How large can a compressed payload become? Its frame answers this before it is decompressed.
+"""Compute the maximum uncompressed size of lz4 and zstd payloads, without decompressing them.
 
 Each function walks over the headers of the blocks and returns an upper bound, or None if the frame
 is unusual: truncated, followed by other bytes, or with a feature that Kafka's clients don't use.
@@ -25,7 +25,7 @@ _ZSTD_RLE, _ZSTD_RESERVED = 1, 3
 
 
 def lz4_bound(payload: Bytes) -> int | None:
-    """Return how many bytes an lz4 frame has at most."""
+    """Return an upper bound of an lz4 frame's uncompressed size; None if the frame is unusual."""
     end = len(payload)
     if end < 7 or _INT.unpack_from(payload)[0] != _LZ4_MAGIC:
         return None
@@ -48,7 +48,7 @@ def lz4_bound(payload: Bytes) -> int | None:
 
 
 def zstd_bound(payload: Bytes) -> int | None:
-    """Return how many bytes a zstd frame has at most."""
+    """Return an upper bound of a zstd frame's uncompressed size; None if the frame is unusual."""
     end = len(payload)
     if end < 6 or _INT.unpack_from(payload)[0] != _ZSTD_MAGIC:
         return None

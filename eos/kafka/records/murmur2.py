@@ -1,9 +1,8 @@
-"""How is Kafka's murmur2 hash computed for a whole column of keys?
+"""Compute Kafka's murmur2 hash of all keys in a column.
 
 The native library hashes one key after another. Without it, each round of numpy calls hashes four
-bytes of all keys that are not complete. When only a few long keys are left, Python completes each
-of them on its own. A round for few keys takes as long as a round for many, so a single long key
-would take one round per four bytes.
+bytes of all keys that are not complete. A round for few keys takes as long as a round for many. So
+when only a few long keys are left, Python completes each of them on its own.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ def numpy_murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
 
 
 def _longest_first(words: Ints) -> Ints | None:
-    """Return an order with the longest keys first; None if all have the same length.
+    """Return the row numbers, longest keys first; None if all keys have the same number of words.
 
-    In this order, the keys that are not complete yet are always the first ones."""
+    In this order, the keys that are not completely hashed yet are always the first ones."""
     longest = int(words.max()) if len(words) else 0
     if not len(words) or longest == words.min():
         return None

@@ -1,7 +1,7 @@
-"""How does the native library decode record batches into Arrow columns?
+"""Decode record batches into Arrow columns with the native library.
 
-It walks the records once and copies keys, values and headers into the columns. It checks every
-length against the remaining bytes.
+The library walks the records once and copies keys, values and headers into the columns. It checks
+every length against the remaining bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class NativeDecoder:
-    """Decoder of record batches, by the native library."""
+    """Decoder of record batches into Arrow columns, which calls the native library."""
 
     def __init__(self, library: Any, rows_max: int, bytes_max: int) -> None:
         self._library = library
@@ -30,7 +30,9 @@ class NativeDecoder:
         self._buffers: ColumnBuffers | None = None
 
     def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[DecodedColumns]:
-        """Append records, and yield the columns of each full Arrow batch."""
+        """Append the batch's records with start <= offset < end; yield each full Arrow batch.
+
+        `records` has the batch's uncompressed bytes."""
         decoder, data = self._decoder, np.frombuffer(records, np.uint8)
         self._point_at(batch, data, start, end)
         while True:
@@ -43,7 +45,7 @@ class NativeDecoder:
                 self._buffers.add_headers(decoder)
             elif result == FULL:
                 yield self._finish(self._buffers)
-            elif result == TOO_LARGE:  # use buffers for just this record
+            elif result == TOO_LARGE:  # the record exceeds the limit: use buffers just for it
                 if decoder.record_bytes > _INT32_MAX:
                     raise BrokenPayloadError(f"a record of {decoder.record_bytes} bytes")
                 self._buffers = ColumnBuffers(decoder, 1, decoder.record_bytes)
@@ -59,7 +61,7 @@ class NativeDecoder:
         return self._finish(self._buffers)
 
     def _point_at(self, batch: Batch, data: Any, start: int, end: int) -> None:
-        """Let the decoder begin with this record batch."""
+        """Set the decoder to read this record batch from its first record on."""
         decoder = self._decoder
         decoder.records = data.__array_interface__["data"][0]
         decoder.length, decoder.count = len(data), batch.records

@@ -1,7 +1,7 @@
-"""How does the native library encode columns as records?
+"""Encode columns as Kafka records with the native library.
 
-First it writes the columns in the order of the records, target by target. Then it writes the
-records of one record batch at a time into memory that is used again.
+First the library sorts the columns by target partition. Then it writes the records of one record
+batch at a time, into memory that is reused for the next one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROOM_BYTES_MIN = 1 << 20
 
 
 class SourceColumn:
-    """A binary column for the library to read. The struct is valid as long as this object."""
+    """A binary column that the library reads. `struct` is valid only as long as this object."""
 
     def __init__(self, array: Any, name: str) -> None:
         binary = as_binary(array, name)
@@ -44,12 +44,11 @@ class SourceColumn:
 
 
 class NativeRows:
-    """Records in the order in which they are written, with their sizes as in `Layout`.
+    """Records sorted by target partition, with the encoded size of each.
 
-    Its arrays are valid as long as this object: their memory is used again.
-
-    `targets` has a number below `targets_max` for each row. Rows with a smaller one come first, and
-    rows of one target keep their order. Without it, all rows do.
+    `targets` has the target's number for each row, below `targets_max`. Records of one target keep
+    the order of the rows. Without `targets`, all rows belong to one target. The arrays of this
+    object are in memory that is reused after it, so they are valid only as long as the object.
     """
 
     def __init__(
@@ -62,8 +61,10 @@ class NativeRows:
     ) -> None:
         rows = len(columns)
         self._library = library
-        self._numbers = [POOL.lease(8 * rows) for _ in range(3)]  # for the arrays below
-        self._kept: list[Any] = []  # the structs have the addresses of these
+        # Memory for `timestamps`, `order` and `sizes`.
+        self._numbers = [POOL.lease(8 * rows) for _ in range(3)]
+        # The structs have addresses of these arrays. Keep the arrays until the columns are sorted.
+        self._kept: list[Any] = []
         grouping = Grouping(rows=rows, targets=targets_max)
         self._places = np.empty((targets_max, PLACES), np.int64)
         grouping.places = address_of(self._places)
@@ -93,18 +94,20 @@ class NativeRows:
 
     @property
     def target_ends(self) -> Ints:
-        """Return the end of each target's records."""
+        """Return for each target the index after its last record."""
         return self._places[:, 0]
 
     def fitting(self, start: int, end: int, room: int) -> int:
-        """Return how many of the records fit into `room` bytes of one record batch."""
+        """Return how many records from `start` on, at most up to `end`, fit into `room` bytes.
+
+        The first of them is the first record of a record batch."""
         self._encoder.start, self._encoder.end = start, end
         return int(self._library.eos_fit(ctypes.byref(self._encoder), room))
 
     def write(self, start: int, end: int) -> tuple[Ints, int]:
-        """Return the bytes of these records as one record batch, and its digest.
+        """Encode the records from `start` to `end` (exclusive) as the content of one record batch.
 
-        The bytes are valid until the next call."""
+        Return the uncompressed bytes, which are valid until the next call, and their digest."""
         encoder = self._encoder
         encoder.start, encoder.end = start, end
         while True:
@@ -147,7 +150,7 @@ class NativeRows:
         grouping.text = self._source(texts, "headers.value")
 
     def _group(self, grouping: Grouping) -> None:
-        """Let the library write the sorted columns."""
+        """Let the library write keys, values, headers and timestamps, sorted by target."""
         rows, count = grouping.rows, grouping.headers
         has_headers = bool(grouping.header_counts)
         columns = [(grouping.sorted_key, rows), (grouping.sorted_value, rows)]
@@ -173,7 +176,7 @@ class NativeRows:
         _check(self._library.eos_group(ctypes.byref(grouping)))
 
     def _measured(self, grouping: Grouping) -> Encoder:
-        """Return an encoder of the sorted columns, after it has set `sizes`."""
+        """Compute the sizes of the sorted records, and return the struct to encode them with."""
         encoder = Encoder(
             rows=grouping.rows,
             key=grouping.sorted_key,

@@ -1,8 +1,8 @@
-"""How are the records of one record batch parsed?
+"""Parse the records of one record batch in Python, one after another.
 
 Every length and count is checked against the remaining bytes, so a damaged batch can't use more
-memory than its size. This parser is for the few records of a ledger, and includes their timestamps.
-`eos.verify.records` parses millions of records with numpy.
+memory than its size. This parser is for few records, such as a ledger's. `eos.verify.records`
+parses millions of records with numpy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 class StoredRecord(NamedTuple):
-    """A record in a log. `producer_id` and `epoch` are -1 without idempotence.
+    """A record in a log. `producer_id` and `epoch` are -1 if the producer was not idempotent.
 
     `sequence` is the base sequence of its record batch. `is_alone` means that the record batch has
     no other record.
@@ -44,7 +44,7 @@ class StoredRecord(NamedTuple):
 
 
 def stored_records(batch: Batch) -> list[StoredRecord]:
-    """Return a batch's records. Raise BrokenPayloadError if its bytes are damaged."""
+    """Return the records of a record batch. Raise BrokenPayloadError if it is damaged."""
     if not batch.is_sound:
         raise BrokenPayloadError("its checksum or its header is wrong")
     if not batch.records:  # compaction may leave an empty batch
@@ -53,7 +53,9 @@ def stored_records(batch: Batch) -> list[StoredRecord]:
 
 
 def parse(batch: Batch, data: bytes) -> list[StoredRecord]:
-    """Return the records in a batch's uncompressed bytes."""
+    """Return a record batch's records, parsed from its uncompressed bytes.
+
+    Raise BrokenPayloadError if the bytes are damaged."""
     cursor = _Cursor(data)
     try:
         found = [_record(cursor, batch) for _ in range(batch.records)]

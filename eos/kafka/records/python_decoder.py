@@ -1,7 +1,7 @@
-"""How are record batches decoded into Arrow columns without the native library?
+"""Decode record batches into Arrow columns in Python, where the native library is missing.
 
-With the parser, which takes some seconds for a million records. A driver chooses Spark's source if
-it has no native library, so only an executor that lacks it decodes this way.
+This takes some seconds for a million records. If the driver lacks the native library, it chooses
+Spark's Kafka source. So only an executor that lacks the library decodes this way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Row(NamedTuple):
 
 
 class PythonDecoder:
-    """Decoder of record batches, with the same results as NativeDecoder."""
+    """Decoder of record batches into Arrow columns, with the same results as NativeDecoder."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self._rows_max, self._bytes_max = rows_max, bytes_max
@@ -36,7 +36,9 @@ class PythonDecoder:
         self._bytes = 0
 
     def add(self, batch: Batch, records: Any, start: int, end: int) -> Iterator[DecodedColumns]:
-        """Append records, and yield the columns of each full Arrow batch."""
+        """Append the batch's records with start <= offset < end; yield each full Arrow batch.
+
+        `records` has the batch's uncompressed bytes."""
         for record in parse(batch, bytes(records)):
             if record.offset > _INT64_MAX:
                 raise BrokenPayloadError(f"an offset of {record.offset}")
@@ -68,7 +70,7 @@ class PythonDecoder:
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
-    """Return a binary array. `pyarrow.array` would import pandas."""
+    """Return a binary array, made from buffers, because `pyarrow.array` would import pandas."""
     filled = binaries([value or b"" for value in values])
     is_null = np.array([value is None for value in values], np.bool_)
     buffers = [_bits(~is_null), *filled.buffers()[1:]]

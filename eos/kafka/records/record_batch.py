@@ -1,10 +1,9 @@
-"""How do Arrow columns become Kafka record batches (format v2)?
+"""Encode Arrow columns as Kafka record batches (format v2).
 
 No Python code runs per record. The native library writes the bytes of a record batch. Without it,
-lengths and varints are numpy operations over all rows, and Arrow joins the bytes. Compression and
-CRC-32C are C libraries. `layout` and `encode_spans` process many record
-batches at once, so two hundred small ones take little longer than one large one. `stamp` completes
-the header of a batch before it is sent.
+numpy computes lengths and varints of all rows, and Arrow joins the bytes. C libraries compress and
+compute CRC-32C. `encode_spans` encodes many record batches at once, so two hundred small ones take
+little longer than one large one. `stamp` completes the header of a batch before it is sent.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Rows of one record batch, and its maximum size."""
+    """Rows `start` to `end` (exclusive) for one record batch, and its maximum size in bytes."""
 
     start: int
     end: int
@@ -87,10 +86,10 @@ def encode_spans(
 ) -> list[EncodedBatch]:
     """Encode one record batch per span. Spans must be non-empty and cover all rows in order.
 
-    `split` counts uncompressed bytes, but incompressible data grows by the codec's framing. If a
-    compressed batch exceeds its limit and the uncompressed one fits, it stays uncompressed. If
-    neither fits, the result is too large, and the caller rejects it. A single large record can
-    cause this.
+    Spans are cut by uncompressed size, but compression may enlarge incompressible data. If a batch
+    exceeds its limit only when compressed, it stays uncompressed. If it exceeds the limit in both
+    forms, the result is too large, and the caller must reject it. A single large record can cause
+    this.
     """
     encoded = []
     for span, (plain, crc) in zip(spans, _contents(rows, spans), strict=True):
@@ -174,7 +173,7 @@ def _record_batch(
     if HEADER_BYTES + len(payload) > bytes_max >= HEADER_BYTES + len(plain):
         codec = Codec.NONE
     if codec is Codec.NONE:
-        payload = plain.tobytes()  # the memory of `plain` is used again
+        payload = plain.tobytes()  # a copy, since the next record batch overwrites `plain`
     records = end - start
     base_ms = latest_ms = rows.base_timestamp_ms
     if rows.timestamps is not None:

@@ -1,4 +1,4 @@
-"""How are the headers of all records encoded at once?
+"""Encode the headers of all records of a column at once.
 
 The headers of a record are a list of (key, value) structs, or a list of byte strings: all keys,
 then all values. Spark converts the second form to Arrow in a fraction of the time.
@@ -22,7 +22,7 @@ from eos.kafka.records.varint import Ints
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Headers of all records. `keys` and `values` concatenate those of all records."""
+    """Headers of all records. `keys` and `values` have one element per header, record by record."""
 
     counts: Ints  # int32: number of headers of each record
     first: Ints  # int64: start of each record's headers in keys and values, plus the total at last
@@ -37,9 +37,9 @@ class Headers:
 
 
 def headers(lists: Any) -> Headers | None:
-    """Return the headers of all records; None if no record has one.
+    """Return the headers of all records, from a column of lists; None if no record has a header.
 
-    A record without headers ends with a header count of 0."""
+    Raise RecordRefusedError if a header's key is null."""
     if lists is None or pa.types.is_null(lists.type):
         return None
     counts = counts_of(lists)
@@ -56,7 +56,7 @@ def headers(lists: Any) -> Headers | None:
 
 
 def counts_of(lists: Any) -> Ints:
-    """Return the number of headers of each record (int32). A null list has none."""
+    """Return the number of headers of each record (int32), 0 for a null list."""
     has_halves = is_flat(lists.type)
     counts: Ints = values_of(pc.list_value_length(lists).cast(pa.int32()))
     if not has_halves:
@@ -79,7 +79,8 @@ def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
     empty = scalar_of(b"", pa.binary())
     each = pc.binary_join_element_wise(key_prefix, keys.array, value_prefix, values.array, empty)
     offsets, data = bytes_of(each)
-    # The headers of a record are adjacent already, so only the offsets have to be reduced.
+    # `each` has one value per header, record by record. Keep only the offset at which each record's
+    # headers begin: then the array has one value per record.
     return sliced(data, np.ascontiguousarray(offsets[first]))
 
 
@@ -95,16 +96,18 @@ def _fields(structs: Any) -> tuple[Any, Any]:
 
 
 def _halves(flat: Any, counts: Ints, first: Ints) -> tuple[Any, Any]:
-    """Return all keys and all values, if each record has its keys first and then its values."""
-    # Before a record's keys there are as many values as keys of earlier records. Before its values
-    # there are its own keys, too.
+    """Return all keys and all values of headers in the flat form: a record's keys, then values."""
+    # The position of a key is its number among all keys, plus the number of values of earlier
+    # records. The value of a key follows after as many elements as its record has headers.
     keys = np.arange(first[-1]) + np.repeat(first[:-1], counts)
     values = keys + np.repeat(counts, counts)
     return flat.take(array_of(keys, pa.int64())), flat.take(array_of(values, pa.int64()))
 
 
 def is_flat(kind: Any) -> bool:
-    """Return whether headers have this type's flat form. Raise RecordRefusedError for others."""
+    """Return True for lists of byte strings (all keys, then all values), False for lists of pairs.
+
+    Raise RecordRefusedError if a headers column has any other type."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         if pa.types.is_binary(kind.value_type):
             return True

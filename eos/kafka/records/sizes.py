@@ -1,7 +1,4 @@
-"""How many bytes does each record need in a record batch?
-
-The sizes are computed before the records are divided into record batches.
-"""
+"""Compute the encoded size of each record, before the records are divided into record batches."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from eos.native import library
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns of records as bytes and lengths, with the lengths as varints and their sizes."""
+    """Records as columns of bytes, with each record's field lengths and encoded size."""
 
     keys: Blobs
     values: Blobs
@@ -42,7 +39,9 @@ class Layout:
 
 
 def layout(columns: Columns, base_timestamp_ms: int) -> Layout | NativeRows:
-    """Return the records with their sizes. Both results lead to the same bytes."""
+    """Return the records with their encoded sizes.
+
+    The type depends on whether there is a native library. Both types encode to the same bytes."""
     native = library.load()
     if native is not None:
         return NativeRows(native, columns, base_timestamp_ms)

@@ -1,4 +1,4 @@
-"""How are whole columns of numbers encoded as zigzag varints?"""
+"""Encode whole columns of numbers as zigzag varints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def zigzag(values: Ints) -> Ints:
 
 
 def sizes(unsigned: Ints) -> Ints:
-    """Return the number of bytes of each number as a varint: 1 to 10."""
+    """Return how many bytes each number takes as a varint: 1 to 10."""
     counts = np.ones(len(unsigned), np.int64)
     most = int(unsigned.max()) if len(unsigned) else 0
     for bits in range(7, 64, 7):
