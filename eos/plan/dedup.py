@@ -1,4 +1,4 @@
-"""Which dedup rules does `dedup:` of a pipeline file declare?"""
+"""Convert the `dedup:` section of a pipeline file into dedup's rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCHS = 2**62
 
 
 def dedup(declared: Declared | None) -> StampRules | None:
-    """Return the rules of dedup by producers' sequence numbers, or None if none are declared."""
+    """Return the rules of dedup by producers' sequence numbers, or None if it is not declared."""
     if declared is None:
         return None
     # Imported late, so that verbs for a pipeline without dedup don't load Arrow.
@@ -46,7 +46,7 @@ def dedup(declared: Declared | None) -> StampRules | None:
 
 
 def distinct(declared: ByColumns | None) -> Distinct | None:
-    """Return dedup by the user's columns, or None if it is not declared."""
+    """Return the settings of dedup by columns of the user, or None if it is not declared."""
     if declared is None:
         return None
     return Distinct(declared.by, declared.within_ms, declared.watermark)

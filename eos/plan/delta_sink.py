@@ -1,4 +1,4 @@
-"""Which Delta tables does a plan write, and what is written to them?"""
+"""The Delta tables that a plan writes, and which rows and columns it writes to each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table:
 
 
 def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
-    """Return the declared tables. Relative plain paths begin at `root`."""
+    """Return the tables of the Delta sinks. A relative path begins at the folder `root`."""
     return tuple(
         Table(
             name=sink.table,
@@ -44,9 +44,10 @@ def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
 
 
 def app_of(names: Names, ledger_id: str, table: str) -> str:
-    """Return the pipeline's application id in a table's log.
+    """Return the application id under which the pipeline writes in a Delta table's log.
 
-    It includes the ledger's topic id. A recreated ledger counts from 0 again, and Delta would skip
-    its writes as already done under the same id. A new checkpoint does not change the id.
+    Delta skips a write whose version is not newer than the last one of the same id. Versions are
+    offsets of the ledger, and a recreated ledger counts from 0 again. So the id includes the
+    ledger's topic id. A new checkpoint does not change the id.
     """
     return f"{names.transactional_id}/{ledger_id}/{table}"

@@ -1,4 +1,4 @@
-"""Which lookup tables may the steps join?"""
+"""The lookup tables that a pipeline's steps may join."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class LookupTable:
     """A lookup table of the pipeline file.
 
-    `version` is the version of a Delta table to read, or None for the newest. `rows` are the rows
-    of a test as a JSON list, which replace the table's.
+    `version` is the version of a Delta table to read, or None for the newest. In a test, `rows` is
+    a JSON list of rows that are used in place of the table.
     """
 
     name: str
@@ -33,7 +33,7 @@ class LookupTable:
 
 
 def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable, ...]:
-    """Return the declared lookup tables. Relative plain paths begin at `root`."""
+    """Return the declared lookup tables. A relative path begins at the folder `root`."""
     return tuple(
         LookupTable(name, each.kind, resolved(each.path, root), each.columns, each.header)
         for name, each in tables.items()
@@ -41,7 +41,9 @@ def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable,
 
 
 def with_rows(planned: Plan, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plan:
-    """Return the plan with a test's rows in place of the tables. Tables without rows are empty."""
+    """Return the plan with a test's rows in place of its lookup tables.
+
+    `rows` has them by table name. A table that is not in it is empty."""
     found = tuple(
         replace(each, kind="rows", rows=json.dumps(list(rows.get(each.name, ())), default=str))
         for each in planned.lookups

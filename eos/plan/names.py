@@ -1,4 +1,4 @@
-"""Which names does a pipeline have in Kafka and on disk?
+"""The names of a pipeline's transactional id, group and ledger in Kafka, and its folders on disk.
 
 All of them include the profile's prefix. So two teams that choose the same pipeline name don't
 fence each other, and don't share a ledger.
@@ -15,7 +15,7 @@ from eos.location import local_path
 
 
 class Namesake(NamedTuple):
-    """Another pipeline that would have the same transactional id."""
+    """A pipeline with another name and prefix, but the same transactional id."""
 
     prefix: str
     pipeline: str
@@ -58,8 +58,9 @@ class Names:
 
     @property
     def namesakes(self) -> tuple[Namesake, ...]:
-        """Other pipelines that would have the same transactional id, since each dot in it may be
-        the one between prefix and name."""
+        """Return the pipelines with other names that would have the same transactional id.
+
+        It is `PREFIX.NAME`, and each dot in it may be the one between prefix and name."""
         joined = self.transactional_id
         cuts = [at for at, character in enumerate(joined) if character == "."]
         found = (Namesake(joined[:at], joined[at + 1 :]) for at in cuts)

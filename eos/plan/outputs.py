@@ -1,4 +1,4 @@
-"""Which columns do the Kafka sinks compute from a row?
+"""The columns that the Kafka sinks compute from each row: keys, values, headers and conditions.
 
 Two sinks with the same key or value share one column, which is computed once.
 """
@@ -22,7 +22,7 @@ Kind = Literal["bytes", "json", "avro", "protobuf", "headers", "where"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A computed column that sinks read. The meaning of `texts` depends on `kind`:
+    """A column that is computed for one or more sinks. The meaning of `texts` depends on `kind`:
 
     - bytes, where: one SQL expression
     - json: the names of the columns; empty for all columns that are not Kafka's
@@ -40,43 +40,43 @@ class Output:
 
     @property
     def subject(self) -> str:
-        """The subject in the schema registry. Empty if the Avro records carry no schema id."""
+        """The subject in the schema registry. Empty if records are written without a schema id."""
         return self.texts[1] if self.kind == "avro" and len(self.texts) > 1 else ""
 
     @property
     def registers(self) -> bool:
-        """Return whether a run registers the schema."""
+        """Return whether a run registers the Avro schema in the schema registry."""
         return bool(self.subject) and len(self.texts) > 2
 
     @property
     def is_elsewhere(self) -> bool:
-        """Return whether the schema is only in the registry, and was not looked up yet."""
+        """Return whether the Avro schema is only in the registry, and was not looked up yet."""
         return self.kind == "avro" and not self.texts[0]
 
     def written_by(self, schema_id: int, schema: str = "") -> Output:
-        """Return the output with the registry's schema id. `schema` is set if the file has none."""
+        """Return the output with the registry's schema id, and with its schema if one is given."""
         texts = (schema or self.texts[0], *self.texts[1:])
         return replace(self, schema_id=schema_id, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The columns that all Kafka sinks read, and the sinks. Equal columns are in it once."""
+    """The computed columns of all Kafka sinks, and the sinks. Equal columns are computed once."""
 
     columns: dict[str, Output]
     sinks: tuple[SinkSpec, ...]
-    is_filtered: bool  # every sink has a `where`, so rows without a sink can stay in Spark
+    is_filtered: bool  # every sink has a `where`, so Spark can drop rows that no sink writes
 
 
 def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
-    """Return the outputs of the sinks. `folder` has their schema files."""
+    """Return the sinks, and the columns to compute for them. `folder` has their schema files."""
     columns: dict[str, Output] = {}
     specs = tuple(_sink(number, sink, columns, folder) for number, sink in enumerate(sinks, 1))
     return Outputs(columns, specs, all(sink.where_column for sink in specs))
 
 
 def _column_name(output: Output, columns: dict[str, Output]) -> str:
-    """Return the column's name. Add the column if no sink has an equal one yet."""
+    """Return the name of an equal column in `columns`, or add this one under a new name."""
     for name, known in columns.items():
         if replace(known, place=output.place) == output:
             return name

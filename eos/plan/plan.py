@@ -1,4 +1,4 @@
-"""What will a run do? A plan is a pipeline file and a profile, resolved to values."""
+"""The plan of a run: a pipeline file and a profile, resolved to the values that the run uses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BROKERS_CHOICE = -1  # a topic's replication factor is the broker's default
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """The settings for creating an absent target topic."""
+    """The settings with which a target topic is created if it does not exist."""
 
     partitions: int
     replication: int
@@ -66,7 +66,7 @@ class Plan:
     created_topics: Mapping[str, NewTopic]
     trigger_every_ms: int | None  # None: the run ends once it has read the existing records
     transaction_timeout_ms: int
-    deployment: str  # empty: the id in the state root is used, see `startup/deployment.py`
+    deployment: str  # the owner's name; if empty, the id in the state root is used
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetterSink | None = None
@@ -79,7 +79,7 @@ class Plan:
     tables: tuple[Table, ...] = ()
     lookups: tuple[LookupTable, ...] = ()
     is_once: bool = False  # the run reads all existing records in one micro-batch and ends
-    reader: Reader = "auto"  # as declared; `plan/reader.py` chooses
+    reader: Reader = "auto"  # as declared; `plan/reader.py` makes the choice
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -88,8 +88,9 @@ class Plan:
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
-        """The trigger as Spark's options. Spark's `once` ignores `max_records`, so a pipeline file
-        may not have both."""
+        """Return the trigger as arguments of Spark's `trigger()`.
+
+        Spark's `once` ignores `max_records`, so a pipeline file may not have both."""
         if self.is_once:
             return {"once": True}
         if self.trigger_every_ms is None:
@@ -98,7 +99,7 @@ class Plan:
 
     @property
     def reason_to_end(self) -> str:
-        """The reason that is logged if a run ends without a signal or an error."""
+        """The reason to log when a run ends without a signal or an error."""
         return "one micro-batch was requested" if self.is_once else "drained"
 
     @property
@@ -107,7 +108,7 @@ class Plan:
 
     @property
     def row_topics(self) -> tuple[str, ...]:
-        """The target topics of the last step's rows."""
+        """The target topics of the last step's rows, so without the topic of the dead letters."""
         found = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
         return tuple(dict.fromkeys(found))
 
@@ -118,7 +119,7 @@ class Plan:
 
     @property
     def sink_columns(self) -> tuple[str, ...]:
-        """The columns that sinks name for topic, partition and timestamp."""
+        """The columns of the last step from which sinks read topic, partition and timestamp."""
         found = [
             column
             for sink in self.sinks
@@ -128,8 +129,9 @@ class Plan:
         return tuple(dict.fromkeys(found))
 
     def writers(self, targets: int) -> int:
-        """Return the number of writers: one for each target partition, but not more than can run
-        at the same time."""
+        """Return the number of writing tasks for this number of target partitions.
+
+        There is one for each, but not more than can run at the same time."""
         return max(1, min(targets, self.parallelism))
 
 
@@ -139,10 +141,10 @@ def plan(
     bootstrap: tuple[str, ...],
     transforms: Sequence[Transform],
 ) -> Plan:
-    """Return the plan of a pipeline on a profile. Sends no request to Kafka or Spark.
+    """Return the plan of a pipeline on a profile. This sends no request to Kafka or Spark.
 
-    Raise UsageError if the pipeline file shows a value that the profile keeps secret. Each verb
-    that prints something about a pipeline begins with its plan, so it can't print the secret.
+    Raise UsageError if the pipeline file contains a value that the profile keeps secret. Each
+    command that prints something about a pipeline first makes its plan, so it can't print a secret.
     """
     require_hidden(pipeline, profile)
     built = outputs(pipeline.sink.kafka, pipeline.folder)
@@ -191,7 +193,7 @@ def _new_topics(sink: Sink) -> Mapping[str, NewTopic]:
 
 
 def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
-    """Return the formats and rules of the source. `folder` has the schema files.
+    """Return how the source's records are parsed and checked. `folder` has the schema files.
 
     Raise UsageError if two columns have the same name.
     """

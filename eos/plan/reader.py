@@ -1,8 +1,8 @@
-"""Which code reads the source's records: this project's Arrow reader, or Spark's Kafka source?
+"""Choose the reader of the source's records: this project's Arrow reader, or Spark's Kafka source.
 
-Spark plans the offsets of each micro-batch in either case. The Arrow reader fetches them in the
-tasks. It needs the native library, and offsets that the driver knows: those of a stateful query are
-read by Spark inside the query.
+In both cases Spark plans the offsets of each micro-batch. With the Arrow reader, tasks fetch these
+offsets themselves. That needs the native library and a stateless pipeline: a stateful query reads
+its source inside Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = ("auto", "arrow", "spark")
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """The chosen reader, and why the other one is not used."""
+    """The reader that is used, and the reason for the choice."""
 
     kind: Literal["arrow", "spark"]
     reason: str
@@ -33,7 +33,7 @@ class ReaderChoice:
 
 
 def foreseen(plan: Plan) -> str:
-    """Return the reader as far as it is known without Spark and the native library."""
+    """Return a text that names the reader of a plan, before Spark has checked the steps."""
     if plan.reader == "spark":
         return f"read by {SPARK_NAME} (`source.reader: spark`)"
     if plan.reader == "arrow":
@@ -42,10 +42,9 @@ def foreseen(plan: Plan) -> str:
 
 
 def choose_reader(plan: Plan, no_library: str) -> ReaderChoice:
-    """Return the reader for a plan. `no_library` is why there is no native library; empty: there
-    is one.
+    """Return the reader for a plan. Raise UsageError if `reader: arrow` is set but not possible.
 
-    Raise UsageError if `reader: arrow` is set, and the Arrow reader can't be used.
+    `no_library` is why the native library is missing; empty if it is not.
     """
     declared = os.environ.get(OVERRIDE) or plan.reader
     if declared not in _KINDS:

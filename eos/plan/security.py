@@ -1,9 +1,10 @@
-"""Which settings do the two Kafka clients need for a profile's `kafka.security`?
+"""Convert a profile's `kafka.security` into the settings of kafka-python and the Java client.
 
 The driver and the writers use kafka-python, and Spark's source uses Kafka's Java client. The
-settings here have only references to secrets. kafka-python's secrets are read when it connects
-(`kafka/client_options.py`). The Java client reads them on its own machine by Kafka's configuration
-providers. So Spark's plans, event log and checkpoint only have `${file:...}` or `${env:...}`.
+settings here have references to secrets, but no secrets. kafka-python's secrets are read when it
+connects (`kafka/client_options.py`). The Java client reads them on its own machine by Kafka's
+configuration providers. So Spark's plans, event log and checkpoint only contain `${file:...}` or
+`${env:...}`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OTHER_KEYS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "ENCRYPTE
 def kafka_settings(
     bootstrap: tuple[str, ...], security: Security | None, client_id: str = "eos"
 ) -> KafkaSettings:
-    """Return kafka-python's settings, for the driver, and pickled for the writers."""
+    """Return the connection settings for kafka-python, which driver and writers use."""
     if security is None:
         return KafkaSettings(bootstrap, client_id)
     found = {
@@ -64,7 +65,8 @@ def source_options(security: Security | None) -> Mapping[str, str]:
     if security.certificate:
         key = security.key or security.certificate
         _require_pkcs8(Path(key))
-        # By content, not by location: as a location Java requires one file with both.
+        # Pass the content of the files. A location would have to be one file with key and
+        # certificate.
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": _content(Path(security.certificate)),
@@ -82,8 +84,9 @@ def source_options(security: Security | None) -> Mapping[str, str]:
 
 
 def principal(security: Security | None) -> str:
-    """Return the broker's name for this client, or an empty text if it is a certificate's
-    subject."""
+    """Return the principal under which the broker knows this client, such as `User:alice`.
+
+    Return an empty text if it is the subject of a certificate."""
     if security is None:
         return "User:ANONYMOUS"
     if security.has_sasl:
@@ -93,9 +96,9 @@ def principal(security: Security | None) -> str:
 
 @contextmanager
 def naming_principal(security: Security | None) -> Iterator[None]:
-    """Add the principal to errors about missing rights, if the settings have it.
+    """Add this client's principal to errors about missing rights that are raised in the context.
 
-    For a certificate, add the command that prints its subject.
+    If the principal is a certificate's subject, add the command that prints the subject.
     """
     try:
         yield
@@ -112,7 +115,7 @@ def naming_principal(security: Security | None) -> Iterator[None]:
 
 
 def _java(reference: str) -> str:
-    """Return a secret's reference in the form of Kafka's configuration providers."""
+    """Return a reference to a secret in the syntax of Kafka's configuration providers."""
     path = file_of(reference)
     return "${env:" + variable_of(reference) + "}" if path is None else _content(path)
 

@@ -1,6 +1,6 @@
-"""Which stages does a plan have, and what does each guarantee?
+"""The stages of a plan as text, each with its guarantee.
 
-`eos plan` prints them as a tree, a chart or JSON. They are described from the values that a run
+`eos plan` prints them as a tree, a chart or JSON. The texts are made from the values that a run
 uses, without a request to Kafka or Spark. A stage that is added to `Plan` must be added here.
 """
 
@@ -35,7 +35,7 @@ AFTERWARDS = "exactly once, after the transaction and before the next one"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a plan, in text. A stage that writes has a `guarantee` and a `mechanism`."""
+    """One stage of a plan as text. A writing stage has a `guarantee`, and a `mechanism` for it."""
 
     name: str
     does: str
@@ -56,7 +56,7 @@ class Stage:
 
 
 def stages(planned: Plan) -> list[Stage]:
-    """Return the stages in the order of the data, then the ledger and the group offsets."""
+    """Return the plan's stages from the source to the sinks, then the ledger and group offsets."""
     found = [_source(planned)]
     decode = planned.decode
     rules = [rule for rule in decode.rules if rule.name != NO_NULL]
@@ -220,7 +220,7 @@ def _deployment(planned: Plan) -> str:
 
 
 def _output(planned: Plan, column: str) -> str:
-    """Describe a sink's column as the pipeline file declares it."""
+    """Return a text about what a sink's column contains, as the pipeline file declares it."""
     output = planned.outputs.columns.get(column)
     if output is None:
         return f"`{column}` unchanged" if column in {"key", "value"} else f"`{column}`"
@@ -253,7 +253,7 @@ def _short(text: str) -> str:
 
 
 def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
-    """Yield the lines of the tree, in ASCII, so that it is readable in pipes and CI logs."""
+    """Yield the lines of the stages as a tree in ASCII, which is readable in any CI log."""
     yield name
     for number, stage in enumerate(found):
         is_last = number == len(found) - 1
@@ -266,8 +266,9 @@ def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
 
 
 def mermaid(found: Sequence[Stage]) -> Iterator[str]:
-    """Yield the lines of a Mermaid flowchart. One box has all stages that are in the
-    transaction."""
+    """Yield the lines of a Mermaid flowchart of the stages.
+
+    All stages whose records are in the Kafka transaction are in one box."""
     yield "flowchart TD"
     after = [stage for stage in found if stage.guarantee and not stage.in_transaction]
     flow = [stage for stage in found if not stage.in_transaction and stage not in after]
@@ -296,8 +297,7 @@ def _id(stage: Stage) -> str:
 
 
 def _label(stage: Stage) -> str:
-    """Return a Mermaid label. Mermaid's special characters are escaped, since a query may have
-    them."""
+    """Return a stage's label for Mermaid, with Mermaid's special characters escaped."""
     text = f"{stage.name}: {stage.does}"
     for sign, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
         text = text.replace(sign, entity)

@@ -1,7 +1,7 @@
 """Run a step as a user's function of pandas DataFrames or Arrow tables, on the executors.
 
 Each call of the function gets some thousand rows and returns the new rows. Guarantee: rows are
-passed in the source's order. Not guaranteed: how many rows a call gets, and which.
+passed in the order of the previous step. Not guaranteed: how many rows a call gets, and which.
 """
 
 from __future__ import annotations

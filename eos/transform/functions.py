@@ -32,7 +32,7 @@ _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
 class File(Protocol):
-    """A step's declaration of a file with an SQL query: `file` is relative to the pipeline's folder."""
+    """The declaration of a query file in a step. `file` is relative to the pipeline's folder."""
 
     @property
     def file(self) -> str: ...

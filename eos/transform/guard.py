@@ -115,7 +115,7 @@ _UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUD
 
 # Matches a query, after comments and brackets. Any other text is a command, which Spark runs at
 # once. The pattern of a comment can't match beyond the comment's end. Otherwise a command between
-# two comments could pass as part of one comment.
+# two comments could pass as part of one comment, and the match could take exponential time.
 _COMMENT = r"--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
 _QUERY = re.compile(rf"(?:\s|\(|{_COMMENT})*(?:select|with|from|values|table)\b", re.IGNORECASE)
 
@@ -190,7 +190,7 @@ def _remove() -> None:
 
 
 def blocked() -> list[tuple[type, dict[str, str]]]:
-    """Return the methods of each Spark class that a transform must not call, with a remedy for each.
+    """Return the methods of each Spark class that a transform must not call, each with a remedy.
 
     Other methods that a transform can reach run no job and change nothing.
     `tests/pure/test_transform_guard.py` lists these.

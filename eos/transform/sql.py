@@ -116,7 +116,7 @@ def _query_error(query: str, known: Sequence[str], error: Exception) -> Transfor
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message without Spark's plans and stack traces, at most 1,000 characters."""
+    """Return an error's message without Spark's plans and stack traces, cut to 1,000 characters."""
     return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 
 
