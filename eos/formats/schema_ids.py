@@ -25,7 +25,7 @@ MISSES_MAX = 1_000_000  # remembered ids without a schema: any bytes may look li
 
 @dataclass(slots=True)
 class Writers:
-    """The schemas with which a source's records were written, by id. New ids are added in a run.
+    """The schemas with which a source's records were written, by id. A run may add new ids.
 
     An id without an Avro schema is remembered until the process ends, and not requested again.
     """

@@ -389,7 +389,7 @@ class KafkaClient:
         fetch_bytes: int = FETCH_BYTES_MAX,
         patience_ms: int = PATIENCE_MS,
     ) -> RangeFetcher:
-        """Return a fetcher of the committed record batches in offset ranges, for one thread."""
+        """Return a fetcher of the record batches in offset ranges, for use by a single thread."""
         return RangeFetcher(
             self._cluster,
             self._connections.exclusive,

@@ -96,7 +96,7 @@ class Cluster:
         return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
 
     def query_any(self, build: Callable[[], Any], deadline: Deadline) -> Any:
-        """Send a request that any broker can answer to one broker after another. Return the answer.
+        """Send a request that any broker can answer. If a broker is silent, try the next one.
 
         Raise UnavailableError if none answers before the deadline."""
         cause = ""

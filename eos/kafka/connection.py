@@ -268,7 +268,7 @@ class Connections:
         pending.succeed(response)
 
     async def _is_out(self, connection: Any) -> bool:
-        """Wait until the kernel has all bytes of the sent requests. Return False if it closed.
+        """Wait until the kernel has all bytes to send. Return False if the connection was closed.
 
         `send_request` only puts the bytes into a buffer. If the process were killed right after
         that call, the request would never be sent."""

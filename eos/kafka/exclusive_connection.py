@@ -259,7 +259,7 @@ def _discard(connected: Future[ExclusiveConnection]) -> None:
 
 def _no_answer(node: Node, cause: str, *, sent: bool) -> NoAnswerError:
     code = "request_unanswered" if sent else "request_not_sent"
-    did = "was sent, but was not answered" if sent else "could not be sent"
+    did = "was sent, but was not answered by" if sent else "could not be sent to"
     return NoAnswerError(
-        code, f"Fetch {did} by broker {node}: {cause}", api="Fetch", node=node, sent=sent
+        code, f"Fetch {did} broker {node}: {cause}", api="Fetch", node=node, sent=sent
     )

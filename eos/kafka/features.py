@@ -94,9 +94,9 @@ def _finalized(response: Any) -> int:
 
 
 def _lacking(response: Any) -> list[str]:
-    """Return the pinned request versions of TV1 that this broker lacks.
+    """Return the request versions that TV1 needs and a broker lacks, such as `EndTxn version 3`.
 
-    The read-only requests (`admin`, `cluster`, `fetch`) are older, so they are not checked."""
+    Most read-only requests use older versions, so they are not checked."""
     offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     versions = VERSIONS[TransactionProfile.TV1]
     pinned = {

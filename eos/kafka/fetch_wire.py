@@ -146,7 +146,7 @@ class _Cursor:
     def count(self, each_bytes: int = 1) -> int:
         """Read the length of an array; a null array has length 0.
 
-        Raise BrokenResponseError if so many elements of `each_bytes` or more can't follow."""
+        Raise BrokenResponseError if the bytes left are too few for that many elements."""
         count = max(0, self.uvarint() - 1)  # 0 is null, 1 is empty
         self._require(count * each_bytes)
         return count

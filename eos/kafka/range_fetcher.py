@@ -44,12 +44,13 @@ class Range(NamedTuple):
 
 
 class RangeFetcher:
-    """Fetcher of committed record batches in offset ranges, one range after another.
+    """Fetcher of record batches in offset ranges, one range after another.
 
-    A "piece" is the part of a range that one Fetch response has. Guarantees: the pieces of a range
-    follow each other without a gap in the log. If a leader moves or does not answer, requests are
-    repeated for `patience_ms` since the last progress. At most two responses of `fetch_bytes` are
-    in memory, except for larger record batches.
+    It reads up to the last stable offset, and lists aborted transactions. A "piece" is the part of
+    a range that one Fetch response has. Guarantees: the pieces of a range follow each other without
+    a gap in the log. If a leader moves or does not answer, requests are repeated for `patience_ms`
+    since the last progress. Except for larger record batches, at most two responses of
+    `fetch_bytes` are in memory.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class RangeFetcher:
     def _next(self, number: int, wanted: RangeProgress) -> Piece:
         """Return the next piece of a range. Retry for `patience_ms`, counted from this call on."""
         deadline, backoff = Deadline.after_ms(self._patience_ms), Backoff(_PAUSE_MS, _PAUSE_MS_MAX)
-        answer: FetchedPartition | None = None  # the last one
+        answer: FetchedPartition | None = None  # the leader's last answer without a record batch
         has_failed = False
         trusted = Deadline.after_ms(_TRUSTED_MS)
         while True:

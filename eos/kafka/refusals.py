@@ -1,4 +1,4 @@
-"""The errors for connections and requests that fail for good, with the cause and how to fix it."""
+"""The errors for connections and requests that a broker rejects, with the cause and the fix."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One Delta table of the sink."""
+    """A Delta table that the pipeline writes."""
 
     name: str  # its name in the ledger
     path: str

@@ -31,7 +31,7 @@ _OFFSET_MAX = (1 << 31) - 1  # limit of Spark's Arrow lists and texts
 
 
 class TooLargeError(Exception):
-    """Error of a column whose texts or lists are too large for one Arrow batch: 2^31 and more."""
+    """Error of a column with 2^31 or more text bytes or list elements in one Arrow batch."""
 
 
 def records(fields: Fields, rows: Sequence[list[Any] | None]) -> Any:

@@ -77,7 +77,7 @@ class Field:
 
     @property
     def is_nullable(self) -> bool:
-        """Return whether the column is null if the field is absent, and not the default value."""
+        """Return whether an absent field gives null, and not the default value, in the column."""
         has_default = self.descriptor.has_default_value and not self.choice
         return bool(self.descriptor.has_presence) and not has_default
 

@@ -39,7 +39,7 @@ class ArrowSource:
     """
 
     settings: KafkaSettings
-    profile: TransactionProfile | None  # the writers' profile, so that they share this client
+    profile: TransactionProfile | None  # the writers' profile, so that tasks share one client
     ranges: Sequence[Sequence[Range]]
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX

@@ -139,14 +139,14 @@ class DedupAttempt:
             starts = {**ranges.starts, **floors}
             read = {tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)}
             self._pass_unread(frame, read)
-        elif self._accepts_all:  # otherwise each task has compared its rows with the verdicts
+        elif self._accepts_all:  # otherwise each task has looked verdicts up and compared counts
             require_counted(job, frame, self.verdicts)
         return self._completed(ranges)
 
     def complete_in_python(self, records_read: int, ranges: Ranges) -> Sequence[RejectedRecords]:
-        """Complete the validation after Python tasks, as `complete` does after Spark's own plan.
+        """Complete the validation after Python tasks that read and validated all records.
 
-        `records_read` is how many records the tasks read. As many must have been validated."""
+        `records_read` is how many records they read. Raise if not as many were validated."""
         self.states.lookup().require_total(records_read)
         return self._completed(ranges)
 
@@ -241,13 +241,15 @@ class DedupAttempt:
 
     @property
     def has_all_verdicts(self) -> bool:
-        """Return whether a retry can use this attempt's verdicts: validation ran, and rejected."""
+        """Return whether a retry can use the verdicts of this attempt.
+
+        It can if all records were validated, and some of the written ones were rejected."""
         return bool(self.wrongly_written)
 
     def _needs_retry(self, verdict: str) -> bool:
-        """Return whether it is an error to write a record with this verdict as if `appended`.
+        """Return whether the attempt fails if it wrote a record of this verdict before validation.
 
-        It is, if the record is not accepted, or if a column of the rows shows the verdict."""
+        It fails if the record is not accepted, or if a column of the rows shows the verdict."""
         code = NAMES.index(verdict)
         return code in not_accepted(self.rules) or (code > 0 and bool(self.rules.verdict))
 

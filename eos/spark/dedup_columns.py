@@ -167,8 +167,8 @@ def _with_codes(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> Da
     that the function needs go to Python.
 
     The function is declared non-deterministic, although it is deterministic. So Spark does not call
-    it twice for a row, and does not evaluate a transform's filter first. Then each row that the
-    filter removes would look like a gap.
+    it twice for a row, and does not evaluate a transform's filter first. Otherwise each row that
+    the filter removes would look like a gap.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf

@@ -76,9 +76,9 @@ class Exchange:
 
 @final
 class Member:
-    """One task's part in the exchange, as a context manager.
+    """One task's access to the exchange, as a context manager.
 
-    If the body raises, the other tasks get the error.
+    If the code in the context raises an error, the other tasks get it and fail, too.
     """
 
     def __init__(self, exchange: Exchange, task: int) -> None:
@@ -178,8 +178,9 @@ class Member:
 
 
 def _is_alive(path: Path) -> bool:
-    """Return whether the process whose id is in the file runs. Without the file, its task has not
-    begun yet."""
+    """Return whether the process whose id is in the file still runs.
+
+    Return True without the file, since its task has not begun yet."""
     try:
         os.kill(int(path.read_text(encoding="utf-8")), 0)
     except FileNotFoundError:

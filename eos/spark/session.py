@@ -90,7 +90,7 @@ def _leave_no_socket(spark: SparkSession) -> None:
 
 
 def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
-    """Choose the class with which Spark writes the next query's checkpoint, unless the user has.
+    """Set the class with which Spark writes the next query's checkpoint, if the user has set none.
 
     Spark's default for local disks starts eight `readlink` processes for each file, which takes a
     hundred milliseconds in each micro-batch. So on local disks Spark's other class is used. Both

@@ -113,7 +113,7 @@ def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
         reason = message_of(error)
         raise TransformError(
             "sink_expression_aggregates",
-            f"the sinks' columns: {reason}",
+            f"Spark can't compute the sinks' columns: {reason}",
             hint="a sink's expression computes from one row; aggregate rows in a step",
         ) from error
 

@@ -52,7 +52,8 @@ class WriteStage:
         if task_attempt > 0:
             raise AttemptFailedError(
                 "task_attempt_repeated",
-                f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
+                f"attempt {task_attempt} of a writer task sent nothing, because an earlier attempt "
+                "of the task may have sent records",
             )
         client = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(
@@ -151,7 +152,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class EncodeAndWriteTask:
-    """The single task of a small micro-batch: it encodes and writes, without a shuffle."""
+    """The function of a small micro-batch's single task, which encodes rows and writes them."""
 
     encode: EncodeStage
     write: WriteStage

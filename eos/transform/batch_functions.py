@@ -33,7 +33,7 @@ class InBatches:
     schema: StructType  # of the rows that it returns
 
     def applied(self) -> DataFrame:
-        """Return the step's rows. Builds a plan and runs nothing."""
+        """Return the step's rows as a DataFrame, without running a Spark job."""
         if self.kind == "pandas":
             return self.frame.mapInPandas(self.part.pandas, self.schema)
         return self.frame.mapInArrow(self.part.arrow, self.schema)
