@@ -1,8 +1,8 @@
-"""Which file holds the state of a producer?
+"""Which Parquet file holds the dedup state of a producer?
 
-States are divided into buckets by a hash of the producer's id, and each bucket is a Parquet file.
-Each source partition has its own buckets, because a producer has one sequence per partition. With
-`scope: producer`, each shard of the producers has its own buckets instead.
+States are divided into buckets by a hash of the producer's id, and each bucket is one file. Each
+source partition has its own buckets, because a producer has one sequence per partition. With
+`scope: producer`, each shard (a sixteenth of the producers, by hash) has its own buckets instead.
 
 A micro-batch reads only the buckets of its producers, and rewrites a file only if a state in it
 changed. If a partition or shard has too many states, its number of buckets doubles.
@@ -44,7 +44,7 @@ STATES = pa.schema(
     ]
 )
 # States of `scope: producer`: a row per producer and epoch. `partitions` lists the partitions in
-# which no newer epoch was seen.
+# which this epoch is the newest one of the producer.
 SCOPE_STATES = pa.schema(
     [
         ("producer", pa.binary()),
@@ -58,9 +58,9 @@ SCOPE_STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-# With `scope: producer`, crc32 of the producer id assigns a producer to one of these shards. It has
-# this shard in all partitions. One task validates a shard. Existing files rely on this number, so
-# never change it.
+# With `scope: producer`, crc32 of the producer id assigns a producer to one of these shards, the
+# same in all partitions. All records of a shard are validated by one task. Existing state files
+# rely on the number of shards, so never change it.
 SHARDS = 16
 _SHARDED = "*"  # not a valid topic name
 
@@ -161,8 +161,8 @@ def _damaged(place: str, reason: str) -> PromiseBrokenError:
     return PromiseBrokenError(
         "producers_lost",
         f"the states of producers in {place} can't be read: {reason}",
-        hint="the file was deleted or truncated, or this machine lacks the state root. Restore it, "
-        "or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier are "
-        "not recognized then",
+        hint="the file was deleted or truncated, or this machine lacks the state root. Restore the "
+        "file, or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier "
+        "are not recognized then",
         path=place,
     )
