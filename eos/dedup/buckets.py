@@ -161,8 +161,8 @@ def _damaged(place: str, reason: str) -> PromiseBrokenError:
     return PromiseBrokenError(
         "producers_lost",
         f"the states of producers in {place} can't be read: {reason}",
-        hint="the file was deleted or truncated, or this machine lacks the state root. Restore the "
-        "file, or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier "
-        "are not recognized then",
+        hint="the file was deleted or truncated, or this machine lacks the state root. Restore "
+        "the file, or run `eos recover PIPELINE --forget-producers`: duplicates of records sent "
+        "earlier are not recognized then",
         path=place,
     )
