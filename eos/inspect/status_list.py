@@ -1,4 +1,7 @@
-"""Which pipelines have run with a state root? Uses locks and the audit table, no cluster."""
+"""How does `eos status` list the pipelines of a state root, without asking the cluster?
+
+A pipeline that ran has a lock file in the state root, and commits in the audit table.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
 
 
 def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:
-    """Yield the last commit of each pipeline by lock name, which is its prefix and name."""
+    """Yield each pipeline's lock name (PREFIX.NAME) and the time of its last commit."""
     for row in table.query(_LAST):
         pipeline = row["pipeline"]
         prefix = row["ledger"].removesuffix(f".ledger.{pipeline}")
