@@ -98,7 +98,7 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
             of_row.targets[target] = row
         for name in ("refused", "dedup"):
             known_of = getattr(of_row, name)
-            if row.get(name) and not known_of:  # any row of a transaction may have them
+            if row.get(name) and not known_of:  # only one row of a transaction has them
                 known_of.update(json.loads(row[name]))
     yield from found
 

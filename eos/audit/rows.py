@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("producer_id", pa.int64()),
         ("epoch", pa.int32()),
         ("error", pa.string()),  # code of the error that aborted it
-        ("reason", pa.string()),  # as text; or the note of a recovery
+        ("reason", pa.string()),  # the error's text, or a recovery's note as JSON
         ("begun_at", _TIME),
         ("ended_at", _TIME),
         ("deployment", pa.string()),

@@ -66,7 +66,7 @@ _SHARDED = "*"  # not a valid topic name
 
 
 class BucketKey(NamedTuple):
-    """One of the `buckets` buckets of a source partition or shard."""
+    """Identity of a bucket: number `bucket` of the `buckets` buckets of a partition or shard."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """Return the bucket of each producer id. Existing files rely on the hash: never change it."""
     if not len(producers):
         return np.zeros(0, np.int64)
-    producers = producers.cast(pa.binary())  # Spark can be configured to use 64-bit offsets
+    producers = producers.cast(pa.binary())  # Spark may send 64-bit Arrow offsets
     offsets = np.frombuffer(producers.buffers()[1], np.int32)
     offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
     data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
@@ -111,14 +111,14 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
 
 
 def grown_buckets(buckets: int, rows: int) -> int:
-    """Return the number of buckets for `rows` states: `buckets` or more."""
+    """Return `buckets`, doubled until they are enough for `rows` states, up to BUCKETS_MAX."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH
     return buckets
 
 
 def shard(number: int) -> TopicPartition:
-    """Return a shard in the form of a partition, so that it can own buckets."""
+    """Return a pseudo partition for a shard of producers: buckets are stored by partition."""
     return TopicPartition(_SHARDED, number)
 
 

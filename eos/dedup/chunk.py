@@ -23,7 +23,7 @@ from eos.producers.state import VERDICTS, Rules
 
 
 class Sent(NamedTuple):
-    """Stamps of the records of a chunk, in order.
+    """Producer, epoch and sequence number of each record of a chunk, in order.
 
     `who` is the index of each record's producer. Each producer has at least one record."""
 
@@ -33,10 +33,10 @@ class Sent(NamedTuple):
 
 
 class ChunkVerdicts(NamedTuple):
-    """Verdicts of a chunk.
+    """Verdicts on the records of a chunk, as codes.
 
     `has_moved` marks the producers whose state changed. `before` has the previous states of the
-    producers that are not continuing. Its column `producer` has row numbers instead of ids."""
+    producers that skipped or repeated a number, with row numbers instead of producer ids."""
 
     codes: Codes
     has_moved: Flags

@@ -66,7 +66,7 @@ def numbers(texts: Any) -> Any:
 
 
 def _are_plain(texts: Any) -> bool:
-    """Return whether each text is 1 to 18 digits; nulls are ignored. It nearly always is."""
+    """Return whether all texts are 1 to 18 digits, ignoring nulls. So a faster cast is possible."""
     if texts.null_count:
         texts = texts.drop_null()
     lengths = values_of(pc.binary_length(texts))

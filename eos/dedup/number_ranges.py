@@ -19,7 +19,7 @@ from eos.producers.sequences import Flags, Ints
 
 @dataclass(frozen=True, slots=True)
 class NumberRanges:
-    """Runs of accepted numbers of many owners.
+    """Runs (ranges) of accepted numbers of many owners; an owner is a producer's epoch.
 
     `last` is inclusive. Runs of one owner never overlap. Adjacent runs may be merged or not."""
 
@@ -47,7 +47,7 @@ class NumberRanges:
         return NumberRanges(owners[order], first[order], last[order])
 
     def merged(self) -> NumberRanges:
-        """Return the runs with adjacent ones merged."""
+        """Return the runs, after merging runs of one owner without a missing number in between."""
         if not len(self):
             return self
         is_start = np.ones(len(self), np.bool_)

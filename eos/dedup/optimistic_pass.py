@@ -50,7 +50,7 @@ class SpooledRange(NamedTuple):
 
     topic: str
     partition: int
-    first: int  # first and last offset
+    first: int  # offset of the first record; `last`: of the last one
     last: int
     records: int
 
@@ -67,7 +67,7 @@ Places = tuple[SpooledRange, ...]  # the ranges of one report
 
 
 class Spool(NamedTuple):
-    """Stamp files of the tasks of one attempt, and the number of their records per partition."""
+    """Files with stamps that the tasks of one attempt wrote, and record counts per partition."""
 
     files: tuple[str, ...]
     counts: Counter[TopicPartition]
@@ -192,7 +192,9 @@ class _StampSpooler:
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
-        """Write the report atomically. A completed task has always written it."""
+        """Write the task's report of the passed offsets, atomically.
+
+        A task that ends without an error has written it."""
         self.stamps.close()
         self.file.close()
         task, attempt = _task()
@@ -236,7 +238,7 @@ class DeferredCheck:
                     ) from error
 
     def _part(self, number: int, place: str) -> Iterator[stamp_shards.Part]:
-        bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column: no cast
+        bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column, so no cast
         with pa.memory_map(place) as source:
             file = pa.ipc.open_file(source)
             for at in range(file.num_record_batches):

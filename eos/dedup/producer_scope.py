@@ -215,7 +215,7 @@ class _Fences:
     def of(
         cls, stamps: Stamps, known: Epochs, rules: ScopeRules, groups: _Groups, group: Ints
     ) -> _Fences:
-        """Return the fences after these records, whose groups ignore that some are fenced."""
+        """Return the fences after these records. `groups` counts fenced records, too."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
         # A rejected record fences no epoch, or one corrupt stamp would fence all other records.

@@ -70,7 +70,7 @@ class DeltaSinks:
         self._crash = crash
         self._ledger_id = ""  # known once the ledger exists
         self._schemas: dict[str, StructType] = {}
-        self.is_behind = False  # a table lacks a committed transaction
+        self.is_behind = False  # whether a table lacks a committed micro-batch
 
     def app(self, table: Table) -> str:
         return app_of(self._planned.names, self._ledger_id, table.name)
@@ -295,7 +295,7 @@ class DeltaSinks:
         return found
 
     def skipped(self, tables: Mapping[str, TableState]) -> None:
-        """Emit an event per table for a micro-batch that Spark runs again and tables have."""
+        """Report that a committed micro-batch, which Spark runs again, is in the tables already."""
         for table in self._planned.tables:
             view, at = self._view(table), tables[table.name].at
             was = -1 if view is None else view.at
@@ -327,7 +327,7 @@ class DeltaSinks:
                 self._require_complete(table, known, view)
                 found[table.name] = TableState(view.id, offset, view.version)
                 if became == "written":
-                    self._crash.reached("tables:after")  # for each of several tables
+                    self._crash.reached("tables:after")  # once per table
                 ms = (time.monotonic() - started) * 1000
                 was = before[table.name].at
                 self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))
@@ -339,7 +339,7 @@ class DeltaSinks:
     def require_even(self) -> None:
         """Raise UnavailableError if a table lacks the previous micro-batch.
 
-        Spark ends a query after a failed write. If it went on, the table would lack rows for good.
+        Spark ends a query after a failed write. If Spark continued, the table would lose rows.
         """
         if self.is_behind:
             raise UnavailableError(
@@ -394,7 +394,7 @@ def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
 
 
 def _removed_table(name: str, known: TableState, newest: LedgerRecord | None) -> str:
-    message = f"the table {name} was removed from the sink: it stays at record {known.at}"
+    message = f"the table {name} was removed from the sink: it ends with record {known.at}"
     if newest is not None and newest.offset > known.at:
         return f"{message}, and may lack the attempt of record {newest.offset}"
     return message

@@ -152,6 +152,6 @@ def _foreign_and_hanging(
             identity = producer.identity
             message = (
                 f"{cluster.ledger}: producer id {identity.producer_id}, epoch {identity.epoch}, "
-                "writes to it, and is not ours"
+                "writes to this ledger, and is not the pipeline's"
             )
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)

@@ -227,7 +227,7 @@ def _next(found: Prediction) -> str:
 def _next_with_remote_checkpoint(found: Prediction) -> str:
     """Return the next run's action if only a running Spark can read the checkpoint.
 
-    The ledger then names the folder.
+    The checkpoint's folder is taken from the ledger.
     """
     planned, last = found.view.planned, found.view.last
     root = planned.names.checkpoints

@@ -39,7 +39,7 @@ _REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     ),
     "unknown": (
         Remedy("--accept-start", "reads the new partitions from where the checkpoint begins"),
-        Remedy("--set-checkpoint-aside", "reads them from their beginning"),
+        Remedy("--set-checkpoint-aside", "reads the new partitions from their beginning"),
     ),
     "checkpoint_unreadable": (_ASIDE,),
     "new_truncated": (_ASIDE,),

@@ -27,7 +27,7 @@ WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
 
 @dataclass(frozen=True, slots=True)
 class PipelineEntry:
-    """One pipeline of the list.
+    """One pipeline in the list of `eos status`.
 
     `name` begins with the pipeline's prefix if that is not the profile's `names.prefix`. `at` is
     the time of the last commit in the audit table.
@@ -48,7 +48,7 @@ class PipelineEntry:
 
 
 def list_pipelines(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
-    """Return the pipelines that ever ran with this state root, by name."""
+    """Return the pipelines that ever ran with this state root, ordered by lock name."""
     commits = dict(_commits(table)) if table is not None else {}
     locks = root / "locks"
     existing = (

@@ -50,7 +50,7 @@ class LedgerRows:
         The attempts are in ledger order, in lists that may be empty. Use this for offsets that the
         ledger no longer has.
         """
-        for low in range(start, end, 2 * RECORDS_MAX):  # a marker follows each record
+        for low in range(start, end, 2 * RECORDS_MAX):  # a record and its marker
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])

@@ -48,9 +48,9 @@ class Owners:
 class CommitChain:
     """Check of the committed transactions, in order.
 
-    `position` has the next offset of each source partition. `covered` has the lowest and the end of
-    the offsets that the verified transactions read. `last` is the newest transaction seen so far,
-    and `current` its producer id and epoch.
+    `position` has the next offset of each source partition. `covered` has the range of source
+    offsets (start, end) that the verified transactions read. `last` is the newest transaction seen
+    so far, and `current` its producer id and epoch.
     """
 
     position: dict[TopicPartition, int] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from eos.verify.target import LogBounds
 
 LETTERS_MAX = 2_000_000  # the limit for one pipeline; 8 bytes of memory per dead letter
 _OFFSET = r"^[0-9]{1,18}$"
-Refused = Mapping[TopicPartition, Ints]  # ascending; once for each time it was rejected
+Refused = Mapping[TopicPartition, Ints]  # offsets, ascending; once per rejection
 
 
 class Reads(Protocol):

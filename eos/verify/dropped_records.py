@@ -46,8 +46,8 @@ class DropClaim:
     """The ledger's claim about the records that dedup dropped in one attempt.
 
     `proven` counts the proven records by reason, and those with any reason as `all`.
-    `has_witness` is true if a producer's span was reported as unproven. Then the attempt's totals
-    are not reported, too.
+    `has_witness` is true if a producer's span was reported as unproven. Then no finding is added
+    for the attempt's totals.
     """
 
     witness: Witness
@@ -136,7 +136,7 @@ class DropCheck:
 
     def see(self, each: CommittedAttempt) -> None:
         if each.witness.kind == "recovery":
-            # The position may move back. Then one order of all records would not exist.
+            # The position may move back, so that records are read twice. Prove the claims so far.
             self.prove()
         if not each.is_attempt:
             return

@@ -35,7 +35,7 @@ from eos.verify.stamps import StampPlaces, Stamps, stamps
 from eos.verify.target import LogBounds, Retention, Target
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
-_FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
+_FETCH_BYTES_MORE = 256 * 1024  # room for records of others in between
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
 TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # fetches without a record batch; the broker delays each by half a second

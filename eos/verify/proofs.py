@@ -19,7 +19,7 @@ import numpy as np
 from eos.kafka.records.varint import Ints
 from eos.verify.stamps import Stamps, joined
 
-KEYS_MAX = 2_000_000  # 160 bytes each during the sort
+KEYS_MAX = 2_000_000  # stamps in memory; 160 bytes each during the sort
 EPOCHS_MAX = 2_000_000  # pairs of producer and epoch in one partition
 _NEVER = 2**62
 
@@ -34,7 +34,7 @@ class Proofs:
 
     - `offset`: the offsets of these records, ascending.
     - `producer`: hashes of the producer ids.
-    - `before`: the offset of the first record with the same key; -1 if this is no duplicate.
+    - `before`: the offset of the first record with the same stamp; -1 if this is no duplicate.
     - `newer`: the smallest offset with a higher epoch of the producer; -1 if this is not fenced.
     """
 
@@ -87,7 +87,8 @@ class _Epochs:
     replaced: Ints
 
     def of(self, stamps: Stamps) -> Ints:
-        """Return the offset that fences each record; -1 if the record is before that offset."""
+        """Return the first offset with a higher epoch of each record's producer; -1 if it is not
+        before the record."""
         both = np.concatenate([self.producer, stamps.producer])
         epochs = np.concatenate([self.epoch, stamps.epoch])
         order = np.lexsort((epochs, both))

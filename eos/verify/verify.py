@@ -79,7 +79,7 @@ class Verification:
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
         self._same_topics: dict[str, bool] = {}
-        self._stuck: set[TopicPartition] = set()  # not waited for: a transaction stays open
+        self._stuck: set[TopicPartition] = set()  # waiting for their open transaction was futile
         self._is_table_same = True
         self._level: LedgerLevel | None = None
         self._point = point
