@@ -1,4 +1,4 @@
-"""How are one pipeline's transactions read from the audit table?"""
+"""How are a pipeline's transactions read from the audit table, with bounded memory?"""
 
 from __future__ import annotations
 

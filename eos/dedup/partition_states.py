@@ -1,4 +1,6 @@
-"""How are the states of a partition's producers held in memory?
+"""How does dedup hold the states of a source partition's producers in memory?
+
+A state has a producer's newest epoch and the sequence numbers that were accepted in it.
 
 The states are arrays that are changed in place, with one row per producer. So the time for a chunk
 of records depends only on the rows that it changes. Rows keep the order in which they were read,

@@ -1,4 +1,4 @@
-"""How does a Spark task deduplicate the records of the source partitions it reads?
+"""How does a Spark task deduplicate the source partitions that it reads (`scope: partition`)?
 
 The stage runs right after the source and before any filter. It reads the position and the stamp of
 each record and returns one verdict code per record. A stamp is the producer id, epoch and

@@ -1,4 +1,4 @@
-"""Which of the last step's rows and columns does a Delta table get?"""
+"""Which rows and columns that a pipeline's last step returns does a Delta table get?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which findings does a verification list, and how many are there of each kind?"""
+"""How does `eos verify` collect its findings: the first ones of each kind, and their number?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where did the last verification end, so that the next one can resume there?
+"""Where did the last `eos verify` end, so that the next one can resume there?
 
 A file in the state root has this point. It is written only if all findings are allowed, or if there
 are none. A verification that resumes does not verify earlier records again. So it reports where it
