@@ -44,12 +44,13 @@ _FORMAT = 1
 
 
 class StampError(Exception):
-    """A stamp file of another process or another producer, or one that can't be read."""
+    """A stamp file that another process holds, that belongs to another producer, or that can't be
+    read."""
 
 
 class Stamp:
-    """The stamps of one producer. Not thread-safe: records could be sent in another order than
-    stamped."""
+    """The stamps of one producer, for one thread: records must be sent in the order in which they
+    are stamped."""
 
     def __init__(
         self, path: Path | str, producer: str, *, epoch: int | None = None, resumes: bool = False
@@ -64,28 +65,30 @@ class Stamp:
         try:
             self.epoch, self._acknowledged = self._begun(epoch or 0, resumes=resumes)
             self._next = dict(self._acknowledged)
-            self._write(is_closed=False)  # so that a crash after the first stamp is noticed
+            self._write(is_closed=False)  # so that the next process notices a crash of this one
         except BaseException:
             os.close(self._lock)
             raise
 
     def next_of(self, partition: int) -> int:
-        """Return the number of the next record of the partition. With `resumes`, this is also how
-        many of its first records need not be sent again."""
+        """Return the number of the partition's next record. With `resumes`, as many records of the
+        partition need not be sent again."""
         return self._next.get(partition, 0)
 
     def headers(self, partition: int) -> list[tuple[str, bytes]]:
-        """Return the headers of the next record to that partition. It must be sent, and before any
-        later one."""
+        """Return the headers of the partition's next record. That record must be sent, and before
+        any record with later headers."""
         number = self.next_of(partition)
         self._next[partition] = number + 1
         stamp = ((PRODUCER, self.producer), (EPOCH, str(self.epoch)), (SEQUENCE, str(number)))
         return [(name, text.encode()) for name, text in stamp]
 
     def acknowledged(self, partition: int | None = None, through: int | None = None) -> None:
-        """Record acknowledged records: call this after a `flush()` without an error. By default
-        these are all stamped records. `partition` and `through` limit them to one partition, and to
-        numbers up to `through`."""
+        """Record that records arrived. Call this after a `flush()` without an error.
+
+        By default all stamped records count as acknowledged. `partition` limits this to one
+        partition, and `through` to numbers up to it.
+        """
         every = self._next if partition is None else {partition: self.next_of(partition)}
         for each, following in every.items():
             end = following if through is None else through + 1
@@ -95,8 +98,11 @@ class Stamp:
         self._write(is_closed=False)
 
     def close(self) -> None:
-        """Close the file. Without this, or if not all records are acknowledged, the next process
-        begins a new epoch, unless it sets `resumes`."""
+        """Close the file and release its lock.
+
+        If the file is not closed, or not all records are acknowledged, the next process begins a
+        new epoch, unless it sets `resumes`.
+        """
         if self._lock >= 0:
             self._write(is_closed=self._acknowledged == self._next)
             os.close(self._lock)
@@ -141,7 +147,7 @@ class Stamp:
             ) from error
 
     def _write(self, *, is_closed: bool) -> None:
-        """Write the file completely and durably. If that fails, the old content stays."""
+        """Replace the file's content durably. If that fails, the old content stays."""
         if self._lock < 0:
             raise ValueError(f"{self._path} is closed")
         body = {
@@ -165,8 +171,8 @@ class Stamp:
 
 
 def _locked(path: Path) -> int:
-    """Lock a separate file, because the stamp file is replaced at each write. The kernel releases
-    the lock when the process ends."""
+    """Lock a separate file next to the stamp file, because each write replaces the stamp file. The
+    kernel releases the lock when the process ends."""
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(PermissionError):  # another user's, or a file system without modes
         os.fchmod(lock, 0o600)  # any user who can read the file can hold the lock

@@ -14,8 +14,9 @@ certain that no record is lost or repeated. For each partition:
 The partitions of one micro-batch may be in different cases. If one of them says stop, nothing runs.
 
 The state of a stateful micro-batch includes all of its rows or none, so it can't run from L on. It
-is done if the ledger ends with the same query id and batch id. Equal ends alone do not prove it: a micro-batch
-without a new record may still emit rows, when a watermark completes a group.
+is done if the ledger's last micro-batch has the same query id and batch id. Equal ends alone do not
+prove it: a micro-batch without a new record may still emit rows, when a watermark completes a
+group.
 """
 
 from __future__ import annotations
