@@ -35,7 +35,8 @@ _KEYWORDS = frozenset({
 _OPERATORS = frozenset("<>=!+-*/%&|^~,")
 _BINARY_WORDS = {"and", "or", "not", "like", "ilike", "rlike", "between", "where", "from", "join"}
 _NOTHING = re.compile(r"\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
-_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # after FROM: no table
+# keywords that may follow FROM
+_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}
 
 AGAIN = "returns another value when a micro-batch is retried"
 CLOCK = "returns the time of the attempt, so a retry of the micro-batch returns another value"
@@ -122,7 +123,7 @@ def _unfinished(text: str, found: list[Token], subject: str) -> str:
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
             return f"expected an opening bracket before `{token.text}` in {subject}"
-        elif token.text in {"'", '"', "`"}:  # a complete text would have been skipped
+        elif token.text in {"'", '"', "`"}:  # the scan has skipped complete quotes
             return f"expected a closing `{token.text}` in {subject}"
     if opened:
         return f"expected `{opened[-1]}` in {subject}, got its end"

@@ -57,7 +57,9 @@ class Stamp:
     ) -> None:
         """Open the stamp file and lock it. `epoch` is the lowest one to use."""
         if not producer or (epoch is not None and not 0 <= epoch < NUMBERS_MAX):
-            raise ValueError(f"producer is {producer!r}, epoch {epoch}: expected an id, and 0 up")
+            raise ValueError(
+                f"producer is {producer!r}, epoch {epoch}: expected a name, and 0 or more"
+            )
         self._path = Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._path)
@@ -93,7 +95,9 @@ class Stamp:
         for each, following in every.items():
             end = following if through is None else through + 1
             if end > following:
-                raise ValueError(f"{through} of partition {each} was not stamped yet: {following}")
+                raise ValueError(
+                    f"record {through} of partition {each} was not stamped yet: {following} is next"
+                )
             self._acknowledged[each] = max(end, self._acknowledged.get(each, 0))
         self._write(is_closed=False)
 
@@ -121,7 +125,7 @@ class Stamp:
         if found["producer"] != self.producer:
             raise StampError(
                 f"{self._path} is the file of producer {found['producer']!r}, not of "
-                f"{self.producer!r}: each has a file of its own"
+                f"{self.producer!r}: each producer needs its own file"
             )
         if epoch > found["epoch"]:
             return epoch, {}
@@ -142,8 +146,8 @@ class Stamp:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StampError(
-                f"{self._path} is no file of this module ({error}): move it away, and begin with "
-                "an `epoch` above all that were used: else new records would be dropped as known"
+                f"{self._path} is no valid stamp file ({error}): move it away, and begin with an "
+                "`epoch` above all that were used. Otherwise new records are dropped as duplicates"
             ) from error
 
     def _write(self, *, is_closed: bool) -> None:
@@ -180,5 +184,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise StampError(f"another process has {path}: two would send the same numbers") from error
+        raise StampError(
+            f"another process uses {path}: both would send the same numbers"
+        ) from error
     return lock

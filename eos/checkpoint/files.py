@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _PIECE_BYTES = 1 << 20
-_TEXT_MAX = 4_000  # of an exception of Java's
+_TEXT_MAX = 4_000  # how much of a Java exception's text is read
 
 
 class Files(Protocol):

@@ -33,8 +33,8 @@ def differing(ends: Ends, found: Ends) -> Differing:
 
 
 def ahead(of: Differing) -> Differing:
-    """Return the partitions in which the group is ahead of the ledger. Only another client can have
-    moved it there."""
+    """Return the partitions in which the group is ahead of the ledger. Another client moved it
+    there, or a newer owner of the pipeline committed."""
     return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
 
 

@@ -233,7 +233,7 @@ class Ledger:
         """Yield committed records from the end backwards, without aborted ones and markers. A
         record of another producer raises, unless a later recovery decided to skip it."""
         window, decided_until = _LOOK_BACK_FIRST, 0
-        while end > first:  # ends: each step reads older offsets
+        while end > first:  # terminates: each step reads older offsets
             start = max(first, end - window)
             records = self._client.read_records(
                 self.partition, start, end, committed=True, deadline=deadline

@@ -104,7 +104,7 @@ class Rules:
         is_circle = 2 <= self.sequences <= 2**32 or self.sequences == UNWRAPPED
         if unsupported or self.ranges_max < 1 or not is_circle or not 1 <= self.epochs <= 2**62:
             raise ValueError(
-                f"no rules: accepts={sorted(each.value for each in self.accepts)}, "
+                f"invalid rules: accepts={sorted(each.value for each in self.accepts)}, "
                 f"ranges_max={self.ranges_max}, sequences={self.sequences}, epochs={self.epochs}"
             )
 

@@ -273,7 +273,7 @@ class Decode:
         added = []
         for name, each in self._registered():
             last, is_more = -1, True
-            while is_more:  # it ends: each page begins at a higher id, and ids have 32 bits
+            while is_more:  # terminates: each page begins at a higher id, and ids have 32 bits
                 found = frame.where(is_unknown(name, each.written_by)).selectExpr(
                     f"{id_in(name)} AS id"
                 )

@@ -58,7 +58,7 @@ class BrokerWatch:
         self._emit = emit
         self._clock = clock
         self._now = now
-        self._silent_since: float | None = None  # None: no outage is reported
+        self._silent_since: float | None = None  # None: no outage has been reported
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-brokers", daemon=True)
 

@@ -35,8 +35,8 @@ from eos.spark.tasks import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A micro-batch of at most this many offsets runs as one task, without a shuffle: so few records are
-# done before a second task would have started.
+# A micro-batch of at most this many offsets runs as one task, without a shuffle: with so few
+# records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
 # The part of the transaction timeout within which all writers must finish. The rest is for the
 # ledger record, the group offsets and EndTxn.

@@ -247,8 +247,9 @@ class _Run:
     ) -> None:
         """Write committed records to the Delta tables that lack them.
 
-        Call it before the start record is written. Otherwise, after a second crash, the table would
-        lack the rows of a record that is no longer the ledger's last attempt.
+        Call it before the start record is written. Otherwise, after another crash, the start record
+        would be the ledger's last one, and the attempt whose rows a table lacks would be an earlier
+        record.
         """
         position, topic = batches.position, planned.names.ledger
         if tables is None:

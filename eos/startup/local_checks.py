@@ -87,5 +87,9 @@ def choose(
     lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
     location = choose_checkpoint(planned, files, position, last, identity)
     if bus is not None:
-        bus.emit(events.Warned("the state is lost, as accepted: every total restarts from zero"))
+        bus.emit(
+            events.Warned(
+                "the state is dropped, as --accept-state-loss allows: totals restart from zero"
+            )
+        )
     return ChosenCheckpoint(location, position, {"accepted": "state loss", **lost})

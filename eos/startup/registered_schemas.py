@@ -26,8 +26,8 @@ START_MS_MAX = 60_000  # limit for all requests of one startup
 
 
 def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool = False) -> Plan:
-    """Return the plan with the registry's schemas and ids. Sinks register their schemas, unless
-    `is_preview`.
+    """Return the plan with the registry's schemas and ids. Sinks with `register` register their
+    schemas, unless `is_preview`.
 
     A plan that names no subject is returned unchanged.
     """

@@ -144,7 +144,9 @@ def require_state(
             "transforms keep no state before? Restore the checkpoint"
         )
     else:
-        message = f"the transforms keep no state, but {location} has the state of others {done}"
+        message = (
+            f"the transforms keep no state, but {location} has the state of other transforms {done}"
+        )
         cause = "results that are not written yet would be lost. Restore the former transforms"
     raise PromiseBrokenError(
         "state_lost",

@@ -90,13 +90,13 @@ class MicroBatches:
 
     @property
     def is_new(self) -> bool:
-        """Return whether the ledger is empty."""
+        """Return whether the pipeline's ledger topic has no record yet."""
         return self.ownership.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
         """Commit the micro-batch in one transaction, unless the ledger lists it as committed. Raise
         an error if it is not committed in the end, or may not be."""
-        # ^Spark calls again only after it has written `commits/N` of the previous micro-batch.
+        # Spark calls again only after it has written `commits/N` of the previous micro-batch.
         if self._has_returned:
             self.points.reached("commit_log:after")
         with self.lock:

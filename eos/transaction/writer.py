@@ -61,7 +61,8 @@ class Writer:
         self._crash = crash
         self._backoff = backoff
         self._queues: dict[int, PartitionQueue] = {}
-        self._requests: dict[int, deque[_Request]] = {}  # unanswered, by leader, oldest first
+        # requests without a response, by leader, oldest first
+        self._requests: dict[int, deque[_Request]] = {}
         self._buffered = 0
         self._resend_at: float | None = None
         self._sent = 0
