@@ -1,4 +1,5 @@
-"""How `eos` and `python -m eos` start: handle signals first, then import the command line."""
+"""The entry point of `eos` and `python -m eos`: handle signals first, then import the command
+line."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from eos.launch import startup_signals
 
 
 def main() -> NoReturn:
-    """Run a verb. A project error prints two lines and sets the exit code: no stack trace."""
+    """Run the subcommand on the command line, and exit. An error of this project prints its message
+    and hint, and no stack trace."""
     is_run = sys.argv[1:2] == ["run"]
     if is_run:
         startup_signals.listen()  # until this process becomes the launcher
@@ -21,7 +23,7 @@ def main() -> NoReturn:
 
         complete()
 
-    from eos.cli.main import command  # only now: the imports from here on take a while
+    from eos.cli.main import command  # late, because these imports take a while
     from eos.errors import EosError, report
 
     call = command(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""How Python workers convert numbers and bytes to Arrow columns and back.
+"""Convert numbers and bytes to Arrow columns and back, in Python workers.
 
 `pyarrow.array`, `pyarrow.scalar`, `empty_table` and `to_numpy` import pandas at their first call,
 for any argument. In every worker that costs 40 MB of memory and a large part of the first task's
@@ -17,17 +17,18 @@ import pyarrow.compute as pc
 
 
 def array_of(values: Any, kind: Any) -> Any:
-    """Return an array of integers or booleans without nulls. A numpy array of the right type is not
-    copied."""
+    """Return an Arrow array of integers or booleans without nulls. A numpy array of the right type
+    is not copied."""
     if kind == pa.bool_():
         data = np.packbits(np.asarray(values, np.bool_), bitorder="little")
     else:
-        data = np.ascontiguousarray(values, kind.to_pandas_dtype())  # returns numpy's type
+        # kind.to_pandas_dtype() is numpy's type, without pandas
+        data = np.ascontiguousarray(values, kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], null_count=0)
 
 
 def binaries(values: Sequence[bytes]) -> Any:
-    """Return an array of byte strings, at most 2 GB together."""
+    """Return an Arrow array of byte strings, which have at most 2 GB together."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
@@ -39,7 +40,7 @@ def scalar_of(value: int | bytes, kind: Any) -> Any:
 
 
 def text_of(value: str, count: int) -> Any:
-    """Return a column with this text in each row."""
+    """Return a column of `count` rows that all have this text."""
     return pa.repeat(binaries([value.encode()]).view(pa.string())[0], count)
 
 
@@ -48,7 +49,8 @@ def longs(values: Any) -> Any:
 
 
 def values_of(array: Any, null: int = 0) -> Any:
-    """Return the numbers or booleans of an array, with `null` in place of nulls."""
+    """Return the numbers or booleans of an Arrow array as a numpy array, with `null` in place of
+    nulls."""
     if isinstance(array, pa.ChunkedArray):
         chunks = array.chunks or [pa.nulls(0, array.type)]
         return np.concatenate([values_of(each, null) for each in chunks])
@@ -63,13 +65,13 @@ def values_of(array: Any, null: int = 0) -> Any:
 
 
 def ints_of(array: Any, null: int = 0) -> npt.NDArray[np.int64]:
-    """Return the numbers of an array as a copy of 64-bit integers."""
+    """Return the numbers of an Arrow array as a numpy array of 64-bit integers, always a copy."""
     found: npt.NDArray[np.int64] = values_of(array, null).astype(np.int64)
     return found
 
 
 def one_array(column: Any) -> Any:
-    """Return a chunked array as one array."""
+    """Return a chunked Arrow column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

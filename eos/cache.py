@@ -9,10 +9,10 @@ from eos import private_files
 
 
 def cache_root() -> Path:
-    """Return `$XDG_CACHE_HOME/spark-eos`, else `~/.cache/spark-eos`.
+    """Return the folder `$XDG_CACHE_HOME/spark-eos`, else `~/.cache/spark-eos`.
 
-    If it is missing, it is created for this user alone, because a user with write access could
-    replace the jars that run. To share a cache, create the folder with another mode first.
+    A missing folder is created for this user alone, because a user with write access could replace
+    the jars that run. To share a cache, create the folder with another mode first.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification requires that a relative path is ignored.

@@ -1,4 +1,4 @@
-"""How long a wait may still last: every loop around a network request uses these deadlines."""
+"""Deadlines and retry pauses, which bound every loop around a network request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point on the monotonic clock. It limits waits; correctness never depends on it."""
+    """A point in time on the monotonic clock, in seconds. It limits waits; correctness never
+    depends on it."""
 
     at: float
 
@@ -27,16 +28,17 @@ class Deadline:
         return time.monotonic() >= self.at
 
     def at_most_ms(self, limit_ms: int) -> int:
-        """Return the time for one step: its own limit, or the time left if that is less."""
+        """Return the time limit of one step in ms: its own limit, or the time left if that is
+        less."""
         return min(limit_ms, self.left_ms)
 
 
 class Backoff:
-    """The pauses between retries: each is twice as long, from `first_ms` to `most_ms`, with jitter.
+    """The pauses between retries: each is twice as long as the last, from `first_ms` up to
+    `most_ms`, with jitter.
 
-    The jitter matters: many writers may be rejected together (NOT_ENOUGH_REPLICAS, while the
-    coordinator adds their partitions one by one). Without it they would retry together again and
-    again.
+    Without jitter, many writers that are rejected together would retry together again and again.
+    That happens with NOT_ENOUGH_REPLICAS, while the coordinator adds their partitions one by one.
     """
 
     __slots__ = ("_most_ms", "_next_ms")
@@ -46,7 +48,7 @@ class Backoff:
         self._most_ms = most_ms
 
     def next_s(self, deadline: Deadline) -> float:
-        """Return the seconds to wait before the next retry, within the deadline."""
+        """Return the seconds to wait before the next retry, at most until the deadline."""
         wait_ms = self._next_ms * random.uniform(0.5, 1.5)
         self._next_ms = min(self._most_ms, self._next_ms * 2)
         return deadline.at_most_ms(int(wait_ms) + 1) / 1000

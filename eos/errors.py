@@ -1,9 +1,9 @@
-"""Which errors can stop a pipeline, whether a restart helps, and what to do.
+"""The errors that can stop a pipeline: whether a restart helps, and what to do.
 
 Each class has a `recovery`, which decides the exit code, and a `kind`, which the audit table
 stores. Each error has a `code`, which names its cause: `docs/messages.md` lists all codes. It also
-has a message, a `hint` with the fix, and fields for a log line. All errors pickle, because they
-travel from executors to the driver.
+has a message, a `hint` with the fix, and fields for a log line. All errors can be pickled, because
+they travel from executors to the driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Recovery(Enum):
 
 
 class EosError(Exception):
-    """The base of all errors. `fields` are the values in the message, for logs and tests."""
+    """The base class of all errors. `fields` are the values in the message, for logs and tests."""
 
     kind: ClassVar[str] = "internal"
     recovery: ClassVar[Recovery] = Recovery.STOP
@@ -66,10 +66,10 @@ def reword(
 
 
 def report(error: EosError) -> int:
-    """Write the error to stderr. Return the exit code for a supervisor.
+    """Write the error to stderr, and return the process's exit code.
 
-    If all retries of a micro-batch failed, nothing is lost and the cause may pass: the exit code
-    lets a supervisor start the run again.
+    After a micro-batch whose retries all failed, the exit code is 5: nothing is lost, the cause may
+    pass, and a supervisor may start the run again.
     """
     sys.stderr.write(f"eos: {printable(str(error))}\n")
     recovery = Recovery.RESTART if error.recovery is Recovery.REDO else error.recovery
@@ -77,8 +77,8 @@ def report(error: EosError) -> int:
 
 
 def about(pipeline: str, error: EosError) -> EosError:
-    """Return the error with the pipeline's name in it, if the code that raised it did not know the
-    name."""
+    """Return the error with the pipeline's name before its message, unless the message has it
+    already. In the hint, the name replaces PIPELINE."""
     if error.message.startswith((f"{pipeline}: ", f"{pipeline} ")):
         return error
     hint = error.hint.replace("PIPELINE", pipeline)
@@ -87,7 +87,7 @@ def about(pipeline: str, error: EosError) -> EosError:
 
 @contextmanager
 def naming(pipeline: str) -> Iterator[None]:
-    """Add the pipeline's name to each error from this context that lacks it."""
+    """Add the pipeline's name to each error that is raised in this context without it."""
     try:
         yield
     except EosError as error:
@@ -97,13 +97,14 @@ def naming(pipeline: str) -> Iterator[None]:
         raise named from error
 
 
-# Placeholders for our principal at Kafka, where it is not known.
+# Placeholders for the principal (Kafka user) of this process, in errors whose raiser does not know
+# it.
 THE_PRINCIPAL, PRINCIPAL = "The principal", "User:PRINCIPAL"
 
 
 def with_principal(principal: str, error: EosError) -> EosError:
-    """Return the error with our principal in it, if the code that raised it did not know the
-    principal."""
+    """Return the error with `principal` (the Kafka user of this process) in place of the
+    placeholders."""
     if PRINCIPAL not in error.hint:
         return error
     message = error.message.replace(THE_PRINCIPAL, principal)
@@ -118,8 +119,7 @@ class UsageError(EosError):
 
 
 class FencedError(EosError):
-    """The loss of the transactional id to a newer owner. This instance must not restart on its
-    own."""
+    """A newer owner has taken the transactional id. This instance must not restart on its own."""
 
     kind = "fenced"
     recovery = Recovery.FENCED
@@ -148,21 +148,23 @@ class RecordRefusedError(EosError):
 
 
 class KafkaRefusedError(EosError):
-    """An error from the broker that neither a retry nor a new attempt can fix."""
+    """A broker's rejection that neither a retry nor a new attempt can fix, such as a missing
+    permission."""
 
     kind = "kafka_refused"
     recovery = Recovery.STOP
 
 
 class TransformError(EosError):
-    """A user's function that could not be loaded, or failed."""
+    """A step, rule or expression of the pipeline that can't be loaded, is not supported, or
+    failed."""
 
     kind = "transform"
     recovery = Recovery.STOP
 
 
 class UnavailableError(EosError):
-    """No response in time, or a failed part of the environment. A restart may help."""
+    """A missing response, or a failed part of the environment. A restart may help."""
 
     kind = "unavailable"
     recovery = Recovery.RESTART
@@ -176,9 +178,9 @@ class AttemptFailedError(EosError):
 
 
 class DedupRetryError(AttemptFailedError):
-    """A request to retry an attempt that wrote records before dedup had validated them.
+    """The request to retry an attempt whose records were written before dedup validated them.
 
-    Dedup drops some of those records, so the retry validates first. This is normal operation, and
+    Dedup drops some of these records, so the retry validates first. This is normal operation, and
     no failure.
     """
 
@@ -186,7 +188,8 @@ class DedupRetryError(AttemptFailedError):
 
 
 class NoAnswerError(EosError):
-    """A request without a response: it was or may have been sent, so its outcome is unknown."""
+    """A Kafka request without a response. It may have been carried out, so its outcome is
+    unknown."""
 
     kind = "no_answer"
     recovery = Recovery.REDO

@@ -1,19 +1,19 @@
-"""Where a test, or `--demo-crash`, can kill the pipeline: named crash points of a micro-batch.
+"""Crash points of a micro-batch, at which a test or `--demo-crash` kills the pipeline.
 
-Inactive unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`. The driver reads it
-once. Writers get the same plan with the driver's process ids, because the first Produce happens in
-a Python worker. The point is appended to EOS_CRASH_LOG before a process dies, so that a test can
-assert that the fault occurred.
+Crash points are inactive unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`.
+The driver reads it once. Writers get the same plan with the driver's process ids, because the first
+Produce happens in a Python worker. The point is appended to EOS_CRASH_LOG before a process dies, so
+that a test can assert that the fault occurred.
 
 A transaction without a micro-batch has the same points with its kind in front: `stop.end_txn_sent`.
-With EOS_CRASH_SIGNAL=STOP the victims are paused once instead of killed. If another instance takes
-over before they continue, they are zombies.
+With EOS_CRASH_SIGNAL=STOP the processes are paused once instead of killed. If another instance
+takes over before they continue, they are zombies.
 
-EOS_TASK_FAULTS are faults on executors, several in one run, separated by spaces:
+EOS_TASK_FAULTS lists faults on executors, separated by spaces:
 
     <batch id>/<point>:<before|after>:<victim>
 
-Each one happens once, in the first task that reaches it, and leaves a file of its name in
+Each fault happens once, in the first task that reaches its point, and leaves a file of its name in
 EOS_TASK_FAULTS_FOLDER. Several faults of one micro-batch happen in successive attempts.
 """
 
@@ -41,20 +41,20 @@ POINTS = (
     "end_txn_answered",
     "commit_log",
 )
-# Points that some pipelines reach:
-# - dead_letters: if records are rejected, around the write of their dead letters
-# - judging: if dedup validates after writing, around the validation
-# - producers: with dedup, around the commit of producers' states
-# - tables: with Delta sinks, around the write of the tables
+# Points that only some pipelines reach:
+# - dead_letters: around the write of dead letters, if records were rejected
+# - judging: around the validation, if dedup validates after writing
+# - producers: around the commit of producers' states, with dedup
+# - tables: around the write of the tables, with Delta sinks
 POINTS_OF_SOME = ("dead_letters", "judging", "producers", "tables")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
 TASK_POINTS = ("encode", "first_produce", "written")
 # Victims that are killed:
-# - worker: the Python worker
-# - executor: the JVM that it belongs to
-# - machine: the JVM and its parent, which would start another one
+# - worker: the Python worker that runs the task
+# - executor: the JVM to which this worker belongs
+# - machine: this JVM and its parent process, which would start another one
 #
 # shuffle: the files that the JVM has written for the next stage are removed.
 #
@@ -67,7 +67,7 @@ _SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 @dataclass(frozen=True, slots=True)
 class CrashPlan:
-    """The planned crash point and the processes to kill. The default plan kills none."""
+    """The planned crash point and the processes to kill there. The default plan kills none."""
 
     point: str = ""
     victims: tuple[int, ...] = ()
@@ -107,7 +107,8 @@ class CrashPlan:
         return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
 
     def of_tasks(self, batch_id: int) -> Dies:
-        """Return the plan for the tasks of an attempt."""
+        """Return the plan for the tasks of an attempt at this micro-batch: its next task fault,
+        else this plan."""
         left = (each for each in self.tasks if each.batch_id == batch_id and not each.has_struck)
         return next(left, self)
 
@@ -117,7 +118,7 @@ class CrashPlan:
             return
         is_pause = self.number == signal.SIGSTOP
         if is_pause and Path(self.log).exists():
-            return  # it was paused before, and continued
+            return  # the log shows that the pause has happened
         if self.log:
             with Path(self.log).open("a", encoding="utf-8") as log:
                 log.write(f"{point} {os.getpid()}\n")
@@ -125,27 +126,28 @@ class CrashPlan:
                 os.fsync(log.fileno())
         # This process dies last, because it has to kill the others first.
         for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
-            with contextlib.suppress(ProcessLookupError):  # another writer killed it first
+            with contextlib.suppress(ProcessLookupError):  # another task killed it first
                 if pid != os.getpid():
                     os.kill(pid, self.number)
                 else:
                     self._strike_here()
-        # If only the JVM died, the driver continues until it notices, as in a real crash. A writer
-        # sends nothing more: its record batches must remain those of a half-written attempt.
+        # If only the JVM is killed, the driver continues until it notices, as in a real crash. A
+        # task must send nothing after this point: its record batches must remain those of a
+        # half-written attempt.
         if os.getpid() != self.driver:
             if not is_pause:
                 os._exit(137)
             self._strike_here()
 
     def _strike_here(self) -> None:
-        """Signal this thread. A signal to the process may go to another thread: until that one is
-        scheduled, this one would run on, past the point."""
+        """Send the signal to this thread. A signal to the process may be handled by another thread,
+        and this one would run past the crash point meanwhile."""
         signal.pthread_kill(threading.get_ident(), self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFault:
-    """A fault in one task of a micro-batch, once: the next attempt runs normally."""
+    """A fault in one task of a micro-batch. It happens once, so the next attempt runs normally."""
 
     batch_id: int
     point: str
@@ -178,12 +180,12 @@ class TaskFault:
             if self.victim == "machine":
                 os.kill(_parent(chain[-1]), signal.SIGKILL)
             os.kill(chain[-1], signal.SIGKILL)
-            os._exit(137)  # after the JVM's death its workers live on briefly, and may send
+            os._exit(137)  # after the JVM's death its workers live on, and may send
         elif self.victim in {"frozen", "hung"}:
             paused = chain if self.victim == "frozen" else chain[:1]
             for pid in reversed(
                 paused
-            ):  # this one last; the test that wakes it decides about the others
+            ):  # this process last; the test resumes this process, which decides about the others
                 os.kill(pid, signal.SIGSTOP)
             self._mark.with_name(f"{self._mark.name}.woken").touch()
         else:
@@ -238,7 +240,7 @@ def _shuffle_files() -> list[Path]:
 
 
 class Dies(Protocol):
-    """A crash plan, or its substitute in a test without processes."""
+    """A crash plan, or its substitute in a test that has no processes to kill."""
 
     @property
     def point(self) -> str: ...
@@ -247,8 +249,8 @@ class Dies(Protocol):
 
 
 class Points:
-    """The crash points of a transaction. Each one is passed to the plan, with the kind in front if
-    the transaction has no micro-batch."""
+    """The crash points of the driver's transactions. In a transaction without a micro-batch, `kind`
+    is put before the point's name."""
 
     def __init__(self, plan: Dies) -> None:
         self.plan = plan

@@ -1,8 +1,10 @@
-"""One observation that contradicts exactly-once, or leaves it unproven, and where it shows.
+"""A finding: one observation that contradicts exactly-once or leaves it unproven, and where it was
+made.
 
 `eos audit`, `eos verify` and the report produce findings; each prints the fields that it knows.
-Three other values are no findings: `inspect.startup_stops` has errors of the next startup with
-their remedies, a `Check` of `doctor` may also be fine, and a `Problem` of `lint` is in a file.
+Three other classes are no findings. `inspect.startup_stops` has errors of the next startup with
+their remedies. A `Check` of `doctor` may report that all is well. A `Problem` of `lint` is in a
+file.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ _AFTER_ALL = 2**62
 
 
 class FindingKind(Enum):
-    """Severity of a finding. A disagreement is wrong even if other kinds are allowed."""
+    """Severity of a finding. Options of `eos verify` allow FOREIGN and GONE, but never WRONG."""
 
     WRONG = "disagreement"
-    FOREIGN = "foreign"  # records of other producers, which may be intended
-    GONE = "out of reach"  # deleted, or unreadable from here: neither right nor wrong
+    FOREIGN = "foreign"  # records of other producers, which may be wanted
+    GONE = "out of reach"  # deleted or unreadable, so nothing is proven
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """The transaction that a finding belongs to, by its ledger record."""
+    """The transaction to which a finding belongs, by its ledger record."""
 
     ledger_offset: int
     kind: str
@@ -41,7 +43,8 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `offset` is the first one of partition `at` that shows it; -1 without one."""
+    """A finding of one `case`. If partition `at` shows it, `offset` is the first offset there; else
+    -1."""
 
     case: str
     message: str
@@ -52,7 +55,7 @@ class Finding:
 
     @property
     def ledger_offset(self) -> int:
-        """Return the ledger offset of the transaction; -1 without one."""
+        """Return the ledger offset of the finding's transaction; -1 if none is known."""
         return self.witness.ledger_offset if self.witness else -1
 
     @property
@@ -63,6 +66,6 @@ class Finding:
         return ledger_offset, topic, partition, self.offset, self.case
 
     def with_ledger_offset(self) -> str:
-        """Return the message, with the ledger offset if it is known."""
+        """Return the message, followed by the ledger offset of the transaction if that is known."""
         known = f" (ledger offset {self.ledger_offset})" if self.witness else ""
         return f"{self.message}{known}"

@@ -1,4 +1,5 @@
-"""Whether a full disk caused an error: which folder, how much room is left, and what to do.
+"""Did a full disk cause an error? If so, report which folder, how much room is left, and what to
+do.
 
 The operating system's error arrives through Spark, Java and Rust, inside stack traces without a
 folder's name. So the free space of each folder that a run writes to is looked up.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from eos.errors import EosError, Recovery, UnavailableError
 from eos.location import local_path
 
-ROOM_BYTES_MIN = 4 << 20  # below this a disk counts as full: a table's commit may need some MB
+ROOM_BYTES_MIN = 4 << 20  # a disk with less counts as full: a Delta commit may need some MB
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 _MARKS = tuple(os.strerror(number) for number in _NUMBERS)
 _CAUSES_MAX = 20
@@ -51,8 +52,7 @@ def require_room(folder: Path) -> None:
 
 @contextmanager
 def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Iterator[None]:
-    """Replace an error that a full disk caused by one with the folder's name, inside this
-    context."""
+    """Replace an error in this context by one with the folder's name, if a full disk caused it."""
     try:
         yield
     except Exception as error:
@@ -63,10 +63,10 @@ def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Ite
 
 
 def full_disk_error(pipeline: str, error: Exception, folders: Iterable[str]) -> EosError | None:
-    """Return the error about the full disk. Return None if no full disk caused the error, or if an
-    operator must act for another reason.
+    """Return the error about the full disk, or None if no full disk caused `error`.
 
-    The exit code depends on the error's class, not on its text, which may contain a record's text.
+    Only errors after which a restart may help are replaced, so the exit code never depends on an
+    error's text, which may quote a record.
     """
     is_transient = not isinstance(error, EosError) or error.recovery in {
         Recovery.RESTART,
@@ -107,8 +107,8 @@ def _is_caused_by_full_disk(error: BaseException) -> bool:
 
 
 def _room(folder: Path) -> Room | None:
-    """Return the room of the nearest existing folder, because a run may not have created this one
-    yet."""
+    """Return the free and total bytes of the nearest existing folder, because a run may not have
+    created this one yet. Return None if they can't be read."""
     for place in (folder, *folder.parents):
         try:
             usage = shutil.disk_usage(place)

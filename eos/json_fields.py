@@ -1,8 +1,7 @@
-"""Which fields a JSON object has: typed access to JSON that others may have written.
+"""Typed and checked access to the fields of a JSON object that another program may have written.
 
 Anybody with write permission can put any JSON into a ledger or a checkpoint. So each field's type,
-range and bounds are checked before it is used. A wrong one raises a `FieldError` with the field's
-name.
+range and size are checked before it is used. A wrong field raises a `FieldError` with its name.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _NEVER = object()
 
 
 class FieldError(ValueError):
-    """A missing field, or one with a type or range that no release writes."""
+    """A missing JSON field, or one with a type or range that no release of this project writes."""
 
 
 def parsed(value: bytes | None) -> Fields:
-    """Return the JSON object in these bytes. Raise ValueError if they have none (FieldError is
-    one)."""
+    """Return the JSON object in these bytes. Raise ValueError, or its subclass FieldError, if they
+    contain anything else."""
     try:
         text = (value or b"").decode()
         body = json.loads(text, parse_constant=_no_number)
@@ -42,7 +41,8 @@ def parsed(value: bytes | None) -> Fields:
 
 
 class Fields:
-    """One JSON object. A getter with a default accepts an absent field; null is not absent."""
+    """One JSON object. A getter with a default returns it if the field is absent, but not if it is
+    null."""
 
     def __init__(self, value: Any, path: str = "") -> None:
         if not isinstance(value, dict):
@@ -85,19 +85,20 @@ class Fields:
         return Fields(self._get(name, default), self._at(name))
 
     def objects(self, name: str) -> Iterator[Fields]:
-        """Yield the objects of a list; none if it is absent."""
+        """Yield the objects in a list field; none if the field is absent."""
         for number, each in enumerate(self._list(name)):
             yield Fields(each, f"{self._at(name)}[{number}]")
 
     def rows(self, name: str, types: Sequence[type]) -> None:
-        """Raise FieldError unless the field is a list of lists of these types."""
+        """Raise FieldError unless the field is absent or a list of lists, each with values of these
+        types."""
         for row in self._list(name):
             is_valid = isinstance(row, list) and [type(each) for each in row] == list(types)
             if not is_valid or any(abs(each) > INT64_MAX for each in row if type(each) is int):
                 raise self._wrong(name, f"a list of lists of {len(types)} values")
 
     def numbers(self, name: str, default: Any = _NEVER) -> dict[str, int]:
-        """Return an object of whole numbers from 0 up."""
+        """Return a field that is an object of whole numbers from 0 up, as a dict."""
         found = self.object(name, default)
         return {each: found.number(each, 0, INT64_MAX) for each in found.value}
 

@@ -1,4 +1,5 @@
-"""Where files are: a path of this machine, or a URI of Hadoop's file systems.
+"""Parse the location of a file or folder: a path of this machine, or a URI of Hadoop's file
+systems.
 
 A location stays text: as a `Path`, `s3a://bucket/x` would lose one of its slashes.
 """
@@ -12,13 +13,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 def scheme_of(location: str) -> str:
-    """Return the scheme in lower case; empty for a plain path."""
+    """Return the location's URI scheme in lower case; "" for a plain path."""
     match = _SCHEME.match(location)
     return match.group(1).lower() if match else ""
 
 
 def local_path(location: str) -> Path | None:
-    """Return the path of a plain path, `file:/x` or `file:///x`; None for any other scheme."""
+    """Return the path of a location on this machine (`/x`, `file:/x`, `file:///x`). None for any
+    other scheme."""
     scheme = scheme_of(location)
     if scheme not in ("", "file"):
         return None
@@ -27,7 +29,8 @@ def local_path(location: str) -> Path | None:
 
 
 def resolved(location: str, base: Path) -> str:
-    """Return a URI without slashes at its end, or a plain path made absolute from `base`."""
+    """Return the location in absolute form: a path is resolved against `base`, and a URI loses the
+    slashes at its end."""
     if not scheme_of(location):
         return str(base.resolve() / Path(location).expanduser())
     scheme, rest = location.split(":", 1)

@@ -1,4 +1,4 @@
-"""How a count is written with its noun."""
+"""Format a count with its noun."""
 
 from __future__ import annotations
 

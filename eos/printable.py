@@ -1,7 +1,8 @@
-"""How external text is made safe to print: it can't control a terminal or imitate our lines.
+"""Make external text safe to print: it must not control a terminal or imitate lines of this
+project.
 
 Values of records, names of topics and errors of brokers get into messages. An escape sequence in
-them could clear the screen, rewrite earlier output, or look like one of our lines.
+them could clear the screen, rewrite earlier output, or look like one of the project's lines.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ _ACTS = re.compile(
 
 
 def escaped(text: str) -> str:
-    """Return the text with such characters escaped. Line feeds stay."""
+    """Return the text with control characters and similar ones escaped. Line feeds are kept."""
     return _ACTS.sub(_escaped, text)
 
 
 def printable(text: str) -> str:
-    """Return a message with such characters escaped. Each line after the first is indented, so that
-    none looks like another message."""
+    """Return a message with control characters escaped. Each line after the first is indented, so
+    that none looks like another message."""
     first, *more = escaped(text).split("\n")
     lines = (line if line[:1] in ("", " ") else f"  {line}" for line in more)
     return "\n".join([first, *lines])

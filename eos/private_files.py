@@ -1,4 +1,4 @@
-"""Who can reach the project's files: only this user, or a group that the user chose.
+"""Create files that only this user can read, or a group that the user chose.
 
 The project's own files are private: locks, logs, the broker's data, checkpoints. They contain
 records, and any user who can open a lock file can hold the lock. So their modes do not depend on
@@ -43,22 +43,23 @@ def create_folder(folder: Path) -> Path:
 
 
 def own(folder: Path) -> Path:
-    """Create a private folder, or remove the permissions of others from one that this user owns."""
+    """Create a private folder. If it exists and this user owns it, remove the permissions of other
+    users."""
     create_folder(folder)
     _restrict_folder(folder)
     return folder
 
 
 def opener(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a private file: for `open(path, "wb", opener=private_files.opener)`.
+    """Open a file as a private one. Use it as `open(path, "wb", opener=private_files.opener)`.
 
-    An existing file of this user loses the permissions of others, too.
+    If this user owns an existing file, other users lose their permissions on it.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     found = os.fstat(descriptor)
     mode = 0o660 if is_shared(Path(path).parent) else 0o600
     if stat.S_IMODE(found.st_mode) != mode:
-        with contextlib.suppress(PermissionError):  # another user's, or a file system without modes
+        with contextlib.suppress(PermissionError):  # the file is another user's, or has no modes
             os.fchmod(descriptor, mode)
     return descriptor
 
@@ -74,7 +75,7 @@ def umask_in(folder: Path) -> int:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether new files in this folder are for its group, too."""
+    """Return whether new files in this folder are also accessible for the folder's group."""
     return folder.stat().st_mode & (_SHARED | _OTHERS) == _SHARED
 
 
@@ -94,8 +95,8 @@ def prepare_root(root: Path, group: str | None) -> None:
 
 
 def _restrict_folder(folder: Path) -> None:
-    """Remove the permissions of others. A folder of another user, or on a file system without
-    modes, is not changed."""
+    """Remove the permissions of other users. If the folder belongs to another user, or its file
+    system has no modes, leave it unchanged."""
     found = folder.stat()
     if found.st_uid != os.geteuid():
         return

@@ -1,14 +1,14 @@
-"""How a task's error and a row's coordinates reach the driver through Spark's text: as signed
-marks.
+"""How do a task's error and a rejected record's position reach the driver? As signed marks in
+Spark's error text.
 
 Spark turns an exception of a task into text, and puts text of records next to it. So the driver
 accepts only text with a signature. The secret is random for each process, and travels to the tasks
 inside their pickled closures. No author of a record can know it beforehand.
 
-*Guarantees* Text without a valid signature is never read as an error of ours, and reading it raises
-nothing. *Not guaranteed* that a signature stays secret: logs show signatures, but not the secret.
-At worst, a reader of the logs could repeat a mark in the same run. A plan shows the word for
-`raise_error`, which is derived from the secret.
+*Guarantees* Text without a valid signature is never read as an error of this project, and reading
+it raises nothing. *Not guaranteed* that a signature stays secret: logs show signatures, but not the
+secret. At worst, a reader of the logs could repeat a mark in the same run. A query plan shows the
+opening word for `raise_error`, which is derived from the secret.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eos.errors import EosError, reword
 
 _MARK = re.compile(r"\[eos-error ([A-Za-z0-9+/=]{1,524288}) ([0-9a-f]{64})\]")
 _MESSAGE_MAX, _HINT_MAX, _FIELD_MAX, _FIELDS_MAX = 4_000, 2_000, 300, 32
-_TEXT_MAX = 4 << 20  # of Spark's text: a mark is near its beginning or end
+_TEXT_MAX = 4 << 20  # limit of Spark's text; a mark is near its beginning or end
 
 
 class CrossingError(Exception):
@@ -36,7 +36,7 @@ class CrossingError(Exception):
 
 
 class Seal:
-    """The secret of one run. It pickles, and is never printed."""
+    """The secret with which one run signs its marks. It can be pickled, and is never printed."""
 
     __slots__ = ("_secret",)
 
@@ -50,7 +50,8 @@ class Seal:
         return "Seal(***)"
 
     def crossing(self, error: EosError) -> CrossingError:
-        """Return the exception that a task raises in place of the error. Long texts are cut."""
+        """Return the exception that a task raises in place of `error`: its text contains the error
+        as a signed mark. Long texts are cut."""
         plain = [(key, value) for key, value in error.fields.items() if _is_plain(value)]
         fields = {key: _cut(value, _FIELD_MAX) for key, value in plain[:_FIELDS_MAX]}
         message, hint = _cut(error.message, _MESSAGE_MAX), _cut(error.hint, _HINT_MAX)
@@ -60,8 +61,8 @@ class Seal:
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
 
     def crossed(self, text: str) -> EosError | None:
-        """Return the error that a task of this run raised, from Spark's text; None if there is
-        none."""
+        """Return the error that a task of this run raised, read from Spark's text. None if no
+        signed mark is in it."""
         if len(text) > _TEXT_MAX:
             text = f"{text[: _TEXT_MAX // 2]}\n{text[-_TEXT_MAX // 2 :]}"
         for body, signature in _MARK.findall(text):
@@ -70,12 +71,13 @@ class Seal:
         return None
 
     def opening(self, kind: str) -> str:
-        """Return the beginning of a text for SQL's `raise_error`. The text must end with `]`."""
+        """Return the signed beginning of a message for SQL's `raise_error`. The caller appends the
+        content and `]`."""
         return f"[eos-{kind} {self._signature(kind)[:32]} "
 
     def raised(self, kind: str, texts: Iterable[str]) -> str | None:
-        """Return the content of the first of these texts that has the signed beginning and the `]`
-        at its end; None if there is none."""
+        """Return the content of the first text that begins with `opening(kind)` and ends with `]`.
+        None if there is none."""
         opening = self.opening(kind)
         found = (text for text in texts if text.startswith(opening) and text.endswith("]"))
         return next((text[len(opening) : -1] for text in found), None)
@@ -85,7 +87,7 @@ class Seal:
 
 
 def of_this_process() -> Seal:
-    """Return the driver's seal. A task uses the one from its closure."""
+    """Return the seal of this process, the driver. A task uses the seal in its closure instead."""
     return _of(os.getpid())  # by process id, so that a fork gets a seal of its own
 
 
@@ -99,7 +101,7 @@ def _of(_pid: int) -> Seal:
 
 
 def _read(body: str) -> EosError | None:
-    """Return the error of a signed mark. Return None for a mark in the format of another
+    """Return the error in a signed mark. Return None if the mark has the format of another
     release."""
     try:
         name, code, message, hint, fields = json.loads(base64.b64decode(body, validate=True))

@@ -1,4 +1,4 @@
-"""Where a secret is, never its value: it is read at the moment of its use.
+"""References to secrets. A secret's value is read only at the moment of its use.
 
 Plans, pickles and the options of Spark's source contain the reference only, `${VAR}` or
 `${file:/path}`. Driver and executors each read the secret themselves. In Spark's source, Kafka's
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from eos.errors import UsageError
 
-# A path is absolute, so that it means the same to each process. It has none of the characters that
-# end a reference in Kafka's syntax.
+# A path must be absolute, so that it means the same to each process. It has none of the characters
+# that end a reference in Kafka's syntax.
 PATH_PATTERN = r"/[^:${}\x00-\x1f]*[^/:${}\x00-\x1f]"
 REFERENCE_PATTERN = r"^\$\{([A-Za-z_][A-Za-z0-9_]*|file:" + PATH_PATTERN + r")\}$"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
@@ -24,25 +24,29 @@ _BYTES_MAX = 65_536
 
 
 def file_of(reference: str) -> Path | None:
-    """Return the file of a reference; None if it is a variable."""
+    """Return the file of a reference `${file:/path}`. Return None for an environment variable."""
     inner = reference[2:-1]
     return Path(inner.removeprefix("file:")) if inner.startswith("file:") else None
 
 
 def variable_of(reference: str) -> str:
-    """Return the text inside the reference; for a file, `file:/path`."""
+    """Return the text inside the reference's brackets: a variable's name, or `file:/path`."""
     return reference[2:-1]
 
 
 def identity(name: str) -> str:
-    """Return a name that is the same for two references to one secret. For a file that is not the
-    path: `/x/./secret`, a link and a second mount lead to the same file."""
+    """Return a name that is equal for two references to the same variable or file. `name` is the
+    text inside a reference.
+
+    For a file the name contains device and inode, because `/x/./secret`, a link and a second mount
+    lead to the same file.
+    """
     if not name.startswith("file:"):
         return name
     path = name.removeprefix("file:")
     try:
         found = Path(path).stat()
-    except (OSError, ValueError):  # reading it would fail as well
+    except (OSError, ValueError):  # the file is missing, so its path must do
         return f"file:{os.path.normpath(path)}"
     return f"file:{found.st_dev}:{found.st_ino}"
 
@@ -52,7 +56,8 @@ def is_reference(text: str) -> bool:
 
 
 def reveal(reference: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the secret, for immediate use. Any text that is no reference is returned unchanged."""
+    """Return the secret of a reference, for immediate use. Text that is no reference is returned
+    unchanged."""
     if not is_reference(reference):
         return reference
     path = file_of(reference)
@@ -68,7 +73,8 @@ def reveal(reference: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def read_file(path: Path) -> str:
-    """Return the file's text. The message of a ValueError never contains any of it."""
+    """Return the file's text. If it can't be read, raise ValueError, whose message contains none of
+    the text."""
     try:
         with path.open("rb") as file:
             raw = file.read(_BYTES_MAX + 1)

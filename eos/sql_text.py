@@ -1,4 +1,4 @@
-"""What an SQL text reads, without Spark: its names, and whether a retry gives the same result.
+"""Find out what an SQL text reads, and whether a retry gives the same result, without Spark.
 
 This scans words and is no parser: Spark validates the query at startup. The scan skips comments and
 text in quotes, so `'rand()'` is not a function.
@@ -35,7 +35,8 @@ _KEYWORDS = frozenset({
 _OPERATORS = frozenset("<>=!+-*/%&|^~,")
 _BINARY_WORDS = {"and", "or", "not", "like", "ilike", "rlike", "between", "where", "from", "join"}
 _NOTHING = re.compile(r"\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
-_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # after FROM: no table
+# keywords that may follow FROM
+_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}
 
 AGAIN = "returns another value when a micro-batch is retried"
 CLOCK = "returns the time of the attempt, so a retry of the micro-batch returns another value"
@@ -50,9 +51,10 @@ UNSTABLE = {
     **dict.fromkeys(("first", "first_value", "any_value", "last", "last_value"), _ORDER),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), _PLACE),
 }
-# They need no brackets, unless a column has their name.
+# These functions can be called without brackets, unless a column has the same name.
 _BARE = {"current_timestamp", "current_date", "current_time", "localtimestamp"}
-_CALLED_WITHOUT = {"unix_timestamp": CLOCK, "to_unix_timestamp": CLOCK}  # with no arguments
+# unstable only without arguments
+_CALLED_WITHOUT = {"unix_timestamp": CLOCK, "to_unix_timestamp": CLOCK}
 
 
 class Token(NamedTuple):
@@ -79,7 +81,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def not_a_query(text: str) -> str:
-    """Return why the text can't be a step of a pipeline; empty if it can."""
+    """Return why the text can't be a transform step of a pipeline; "" if it can be."""
     found = list(tokens(text))
     first = next((token.text for token in found if token.text != "("), "")
     if not first:
@@ -99,8 +101,7 @@ def not_a_query(text: str) -> str:
 
 
 def not_a_condition(text: str) -> str:
-    """Return why the text can't be a condition on one row; empty if it can, as far as this scan
-    shows."""
+    """Return why the text can't be a condition on one row; "" if this scan finds no reason."""
     found = list(tokens(text))
     if not found:
         return "expected an SQL condition, such as `amount > 0`"
@@ -112,8 +113,8 @@ def not_a_condition(text: str) -> str:
 
 
 def _unfinished(text: str, found: list[Token], subject: str) -> str:
-    """Return what is missing: the other bracket or quote of a pair, or the operand after an
-    operator."""
+    """Return what is missing in the text: the other bracket or quote of a pair, or the operand
+    after an operator. "" if nothing is."""
     opened: list[str] = []
     for token in found:
         if token.is_quoted:
@@ -122,12 +123,12 @@ def _unfinished(text: str, found: list[Token], subject: str) -> str:
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
             return f"expected an opening bracket before `{token.text}` in {subject}"
-        elif token.text in {"'", '"', "`"}:  # a complete text would have been skipped
+        elif token.text in {"'", '"', "`"}:  # the scan has skipped complete quotes
             return f"expected a closing `{token.text}` in {subject}"
     if opened:
         return f"expected `{opened[-1]}` in {subject}, got its end"
     last = found[-2] if found[-1].text == ";" and len(found) > 1 else found[-1]
-    is_end = last.text == "*" and subject == "a query"  # as in FROM input SELECT *
+    is_end = last.text == "*" and subject == "a query"  # `FROM input SELECT *` is complete
     is_end |= last.text == ">" and any(each.text in {"array", "map", "struct"} for each in found)
     is_open = (last.text in _OPERATORS or last.text in _BINARY_WORDS) and not is_end
     is_open = is_open and not last.is_quoted
@@ -137,8 +138,8 @@ def _unfinished(text: str, found: list[Token], subject: str) -> str:
 
 
 def _sorts(text: str, found: list[Token]) -> str:
-    """Return why the query can't run on a stream: it orders or limits all rows, and a stream has no
-    last one."""
+    """Return why the query can't run on a stream: it orders or limits all rows, but a stream has no
+    last row. "" if it does neither."""
     depth = 0
     for number, token in enumerate(found):
         depth += {"(": 1, ")": -1}.get(token.text, 0) if not token.is_quoted else 0
@@ -155,15 +156,15 @@ def _sorts(text: str, found: list[Token]) -> str:
 
 
 def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
-    """Yield names after FROM and JOIN that are neither `known` nor defined by the query.
+    """Yield table names after FROM and JOIN that are neither `known` nor defined by the query.
 
-    Skipped is what may be no table: `a.b`, a name before brackets, and the FROM of `extract(day
-    FROM t)`, which is in brackets without SELECT.
+    Names that may be no table are skipped: `a.b`, a name before brackets, and the name in
+    `extract(day FROM t)`, whose brackets contain no SELECT.
     """
     found = list(tokens(text))
     words = ["" if token.is_quoted else token.text for token in found]
     passed = {name.lower() for name in known} | _common(found)
-    selects = [words[:1] == ["from"]]  # per bracket level: does a table follow FROM
+    selects = [words[:1] == ["from"]]  # per bracket level: whether a table follows FROM
     for number, word in enumerate(words[:-1]):
         before = words[number - 1] if number else ""
         if word == "(":
@@ -195,8 +196,11 @@ def _common(found: list[Token]) -> set[str]:
 
 
 def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield unknown words in the place of a column that resemble a column, each with that column.
-    Other unknown words are left to Spark: a keyword, a type, or a name in a lambda."""
+    """Yield each unknown word that resembles a column and is where a column could be, with that
+    column.
+
+    Other unknown words are left to Spark: a keyword, a type, or a name in a lambda.
+    """
     known = {name.lower(): name for name in columns}
     found = list(tokens(text))
     texts = [token.text for token in found]
@@ -215,21 +219,24 @@ def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(text: str) -> str:
-    """Return the text without the `;` at its end, which SQL tools expect and Spark rejects here."""
+    """Return the text without a `;` at its end. SQL tools expect it there, but Spark rejects it in
+    a step."""
     found = list(tokens(text))
     return text[: found[-1].at] if found and found[-1].text == ";" else text
 
 
 def names(text: str) -> frozenset[str]:
-    """Return all words and quoted names in the text: they include everything that it may read."""
+    """Return all words and quoted names in the text, in lower case. They include every table and
+    column that it may read."""
     return frozenset(token.text for token in tokens(text))
 
 
 def unstable(text: str, columns: Collection[str] | None = ()) -> Iterator[Unstable]:
-    """Yield functions whose result may differ when a micro-batch is retried.
+    """Yield each function call whose result may differ when a micro-batch is retried, with its
+    place.
 
-    A column hides a function without brackets of the same name, so pass the columns, or None if
-    they are not known.
+    A column hides a function without brackets of the same name. So pass the columns; with None,
+    such names are not reported.
     """
     known = _BARE if columns is None else {name.lower() for name in columns}
     found = list(tokens(text))

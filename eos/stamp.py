@@ -44,19 +44,22 @@ _FORMAT = 1
 
 
 class StampError(Exception):
-    """A stamp file of another process or another producer, or one that can't be read."""
+    """A stamp file that another process holds, that belongs to another producer, or that can't be
+    read."""
 
 
 class Stamp:
-    """The stamps of one producer. Not thread-safe: records could be sent in another order than
-    stamped."""
+    """The stamps of one producer, for one thread: records must be sent in the order in which they
+    are stamped."""
 
     def __init__(
         self, path: Path | str, producer: str, *, epoch: int | None = None, resumes: bool = False
     ) -> None:
         """Open the stamp file and lock it. `epoch` is the lowest one to use."""
         if not producer or (epoch is not None and not 0 <= epoch < NUMBERS_MAX):
-            raise ValueError(f"producer is {producer!r}, epoch {epoch}: expected an id, and 0 up")
+            raise ValueError(
+                f"producer is {producer!r}, epoch {epoch}: expected a name, and 0 or more"
+            )
         self._path = Path(path)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._path)
@@ -64,39 +67,46 @@ class Stamp:
         try:
             self.epoch, self._acknowledged = self._begun(epoch or 0, resumes=resumes)
             self._next = dict(self._acknowledged)
-            self._write(is_closed=False)  # so that a crash after the first stamp is noticed
+            self._write(is_closed=False)  # so that the next process notices a crash of this one
         except BaseException:
             os.close(self._lock)
             raise
 
     def next_of(self, partition: int) -> int:
-        """Return the number of the next record of the partition. With `resumes`, this is also how
-        many of its first records need not be sent again."""
+        """Return the number of the partition's next record. With `resumes`, as many records of the
+        partition need not be sent again."""
         return self._next.get(partition, 0)
 
     def headers(self, partition: int) -> list[tuple[str, bytes]]:
-        """Return the headers of the next record to that partition. It must be sent, and before any
-        later one."""
+        """Return the headers of the partition's next record. That record must be sent, and before
+        any record with later headers."""
         number = self.next_of(partition)
         self._next[partition] = number + 1
         stamp = ((PRODUCER, self.producer), (EPOCH, str(self.epoch)), (SEQUENCE, str(number)))
         return [(name, text.encode()) for name, text in stamp]
 
     def acknowledged(self, partition: int | None = None, through: int | None = None) -> None:
-        """Record acknowledged records: call this after a `flush()` without an error. By default
-        these are all stamped records. `partition` and `through` limit them to one partition, and to
-        numbers up to `through`."""
+        """Record that records arrived. Call this after a `flush()` without an error.
+
+        By default all stamped records count as acknowledged. `partition` limits this to one
+        partition, and `through` to numbers up to it.
+        """
         every = self._next if partition is None else {partition: self.next_of(partition)}
         for each, following in every.items():
             end = following if through is None else through + 1
             if end > following:
-                raise ValueError(f"{through} of partition {each} was not stamped yet: {following}")
+                raise ValueError(
+                    f"record {through} of partition {each} was not stamped yet: {following} is next"
+                )
             self._acknowledged[each] = max(end, self._acknowledged.get(each, 0))
         self._write(is_closed=False)
 
     def close(self) -> None:
-        """Close the file. Without this, or if not all records are acknowledged, the next process
-        begins a new epoch, unless it sets `resumes`."""
+        """Close the file and release its lock.
+
+        If the file is not closed, or not all records are acknowledged, the next process begins a
+        new epoch, unless it sets `resumes`.
+        """
         if self._lock >= 0:
             self._write(is_closed=self._acknowledged == self._next)
             os.close(self._lock)
@@ -115,7 +125,7 @@ class Stamp:
         if found["producer"] != self.producer:
             raise StampError(
                 f"{self._path} is the file of producer {found['producer']!r}, not of "
-                f"{self.producer!r}: each has a file of its own"
+                f"{self.producer!r}: each producer needs its own file"
             )
         if epoch > found["epoch"]:
             return epoch, {}
@@ -136,12 +146,12 @@ class Stamp:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StampError(
-                f"{self._path} is no file of this module ({error}): move it away, and begin with "
-                "an `epoch` above all that were used: else new records would be dropped as known"
+                f"{self._path} is no valid stamp file ({error}): move it away, and begin with an "
+                "`epoch` above all that were used. Otherwise new records are dropped as duplicates"
             ) from error
 
     def _write(self, *, is_closed: bool) -> None:
-        """Write the file completely and durably. If that fails, the old content stays."""
+        """Replace the file's content durably. If that fails, the old content stays."""
         if self._lock < 0:
             raise ValueError(f"{self._path} is closed")
         body = {
@@ -165,8 +175,8 @@ class Stamp:
 
 
 def _locked(path: Path) -> int:
-    """Lock a separate file, because the stamp file is replaced at each write. The kernel releases
-    the lock when the process ends."""
+    """Lock a separate file next to the stamp file, because each write replaces the stamp file. The
+    kernel releases the lock when the process ends."""
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(PermissionError):  # another user's, or a file system without modes
         os.fchmod(lock, 0o600)  # any user who can read the file can hold the lock
@@ -174,5 +184,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise StampError(f"another process has {path}: two would send the same numbers") from error
+        raise StampError(
+            f"another process uses {path}: both would send the same numbers"
+        ) from error
     return lock

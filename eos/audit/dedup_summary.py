@@ -1,4 +1,7 @@
-"""What did dedup decide about producers' records, summed over micro-batches? Pure."""
+"""How many records did dedup drop, accept and reject, in total and by producer (`eos audit`)?
+
+The numbers come from the dedup results that the ledger records for each attempt.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _ACCEPTED = ("gap", "late", "unknown_producer", "unstamped")
 
 
 class ProducerResult(NamedTuple):
-    """One producer in one source partition, and one result of dedup for some of its records."""
+    """Key of a count: records of one producer, in one source partition, with one verdict."""
 
     topic: str
     partition: int
@@ -22,7 +25,7 @@ class ProducerResult(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The first record after a gap of a producer: the expected and the actual sequence."""
+    """The first record after missing ones of a producer: expected and actual sequence number."""
 
     topic: str
     partition: int
@@ -35,12 +38,12 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Producers:
-    """Sums of dedup's results.
+    """Sums of dedup's results over attempts.
 
-    `verdicts` counts all records. `each` counts them by producer, for the producers that
-    micro-batches list: at most a hundred each, and `more` counts the others. `spans` has the first
-    and the last offset of these records. `states` is the number of states as of the newest
-    micro-batch, -1 if unknown. `gaps` has the newest gaps.
+    `verdicts` counts all records. `each` counts them by producer, for the producers that the ledger
+    lists: at most a hundred per attempt; `more` counts the unlisted ones. `spans` has the first and
+    last offset of the counted records. `states` is the number of stored producer states after the
+    newest attempt; -1 if unknown. `gaps` has the newest gaps.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -53,7 +56,7 @@ class Producers:
     gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=_GAPS_KEPT_MAX))
 
     def add(self, dedup: Mapping[str, Any]) -> None:
-        """Add the ledger's dedup results of an attempt; empty without dedup."""
+        """Add the dedup results in the ledger record of an attempt (empty without dedup)."""
         self.verdicts.update(dedup.get("verdicts", {}))
         self.dead_letters.update(dedup.get("dead_letters", {}))
         self.expired += int(dedup.get("expired", 0))
@@ -70,7 +73,7 @@ class Producers:
             self.spans[of] = min(before[0], first), max(before[1], last)
 
     def lines(self) -> Iterator[str]:
-        """Yield the sums as text lines; none without dedup."""
+        """Yield the sums as lines of text; no line if dedup validated no record."""
         if not self.verdicts:
             return
         accepted = self.verdicts - self.dead_letters

@@ -1,10 +1,10 @@
-"""How does the audit table follow the ledger beside a run, and when does it stop the run?
+"""How does a run keep its audit table up to date, and what happens if the table can't be written?
 
-A thread writes the table: a micro-batch only announces its commit and does not wait. Attempts that
-arrive together become one Delta commit, at most one a second. While the table can't be written, the
-pipeline continues, warns, and counts the attempts that the table lacks. After `behind_max` attempts
-the next one does not begin, and an operator must act. The ledger keeps the records that the table
-lacks, so nothing is lost and nothing grows without a bound.
+A thread copies the ledger's records into the table. A micro-batch does not wait for it. Attempts
+that commit within a second become one Delta commit. While the table can't be written, the pipeline
+continues, warns, and counts the attempts that the table lacks. After `behind_max` attempts the run
+stops, and an operator must act. The ledger keeps the records that the table lacks, so nothing is
+lost and nothing grows without a bound.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from eos.observe import events
 from eos.observe.bus import Bus
 
 EVERY_S = 1.0
-_TICK_S = 60.0  # how soon records written while idle are added
+_TICK_S = 60.0  # without a commit, look for new ledger records this often
 _STEP_MS = 20_000
 _CLOSE_MS, _CLOSE_FAILED_MS = 10_000, 2_000
-_MAINTAIN_COMMITS = 64  # Delta commits between two counts of files
+_MAINTAIN_COMMITS = 64  # after so many Delta commits, check whether files must be compacted
 FILES_MAX = 64
 
 
@@ -42,7 +42,7 @@ class Follower:
         self._behind_max = behind_max
         self._every_s = every_s
         self._lock = threading.Condition()
-        self._lag = 0  # attempts since the table was complete
+        self._lag = 0  # committed attempts that the table lacks
         self._until = -1  # last ledger offset in the table, if known
         self._failure: EosError | None = None
         self._is_warned = False  # warned of missing attempts since the table was complete
@@ -58,15 +58,15 @@ class Follower:
         self._thread.start()
 
     def committed(self) -> None:
-        """Count an attempt that committed. Returns at once."""
+        """Announce a committed attempt to the thread, without waiting for it."""
         with self._lock:
             self._lag += 1
         self._wake.set()
 
     def require(self) -> None:
-        """Raise if the table lacks too many attempts for another one.
+        """Raise if no further attempt may begin, because the table lacks `behind_max` attempts.
 
-        If the table only needs time, wait for it up to a limit.
+        Before that, wait up to 20 seconds for the thread to add attempts.
         """
         deadline = Deadline.after_ms(_STEP_MS)
         with self._lock:
@@ -74,7 +74,7 @@ class Follower:
                 raise self._failure
             tried = self._tries
             while self._lag >= self._behind_max:
-                # One more try, so that the run continues if the table is available again.
+                # Wait for one more try of the thread: the table may be available again.
                 failed = self._failure if self._tries > tried else None
                 if failed is not None or deadline.has_passed:
                     raise self._lag_error(failed)
@@ -85,7 +85,7 @@ class Follower:
     def needed_from(self) -> int:
         """Return the first ledger offset that the table lacks.
 
-        The ledger must keep its records from there on.
+        The ledger must not be trimmed beyond it.
         """
         with self._lock:
             return self._until + 1
@@ -93,7 +93,8 @@ class Follower:
     def close(
         self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
     ) -> None:
-        """Write the missing attempts within a time limit; the next run adds the rest.
+        """End the thread and add the missing attempts, within a time limit. The next run adds the
+        rest.
 
         `failed` has aborted attempts that no ledger record lists. `last` is the last ledger record.
         """
@@ -111,7 +112,7 @@ class Follower:
                 backoff.sleep(deadline)
             if failed:
                 self._end_with(failed, last)
-        except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
+        except Exception as error:  # noqa: BLE001 - must not hide why the run ended
             reason = error.message if isinstance(error, EosError) else repr(error)
             aborted = f", and {_attempts(len(failed), 'aborted')}" if failed else ""
             self._bus.emit(
@@ -143,7 +144,7 @@ class Follower:
             except EosError as error:
                 is_settled = False
                 self._note_failure(error)
-            except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
+            except Exception as error:  # noqa: BLE001 - the run must report any error
                 is_settled, cause = False, type(error).__name__
                 self._note_failure(
                     UnavailableError(
@@ -198,9 +199,9 @@ class Follower:
             )
 
     def _maintain(self) -> None:
-        """Compact the table's files once it has many.
+        """Compact the table's files once there are `FILES_MAX`.
 
-        Another process may do the same now. Then the second one to commit does nothing.
+        If another process does the same now, the second compaction to commit has no effect.
         """
         if self._commits < _MAINTAIN_COMMITS:
             return

@@ -1,4 +1,7 @@
-"""Which transactions of a pipeline does the audit table have, and do its rows contradict? Pure."""
+"""Which transactions do the audit table's rows describe, and do they contradict exactly-once?
+
+The audit table has a row for each transaction of a pipeline and each target partition.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transaction of the pipeline, with all its rows."""
+    """One transaction of the pipeline, as the audit table's rows describe it."""
 
     ledger_id: str
     ledger_offset: int
@@ -72,11 +75,11 @@ def transactions(rows: Iterable[Row]) -> list[Transaction]:
 
 
 def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
-    """Yield the transactions of rows.
+    """Group rows of the audit table, and yield their transactions.
 
-    The rows must be in ledger order; aborted attempts precede the record that lists them.
+    The rows must be in the order of ledger offsets, aborted attempts before committed ones.
     """
-    found: list[Transaction] = []  # all from one ledger record
+    found: list[Transaction] = []  # transactions of the current ledger offset
     known: dict[tuple[Any, ...], Transaction] = {}
     for row in rows:
         if found and (row["ledger_id"], row["ledger_offset"]) != _record(found[0]):
@@ -88,14 +91,14 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
         target = None if topic is None else TopicPartition(topic, row["target_partition"])
         of_row = known.get(key)
         if of_row is None or target is None or target in of_row.targets:
-            # A duplicate row makes a second transaction, so that it is reported.
+            # If a row exists twice, yield a second transaction, which `findings` then reports.
             of_row = known[key] = _transaction(row)
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
         for name in ("refused", "dedup"):
             known_of = getattr(of_row, name)
-            if row.get(name) and not known_of:  # any row of a transaction may have them
+            if row.get(name) and not known_of:  # only one row of a transaction has them
                 known_of.update(json.loads(row[name]))
     yield from found
 
@@ -132,7 +135,7 @@ def _transaction(row: Row) -> Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Sums over attempts."""
+    """Totals of a pipeline's transactions."""
 
     committed: int
     aborted: int
@@ -140,19 +143,19 @@ class Summary:
     records_in: int | None  # visible records; None if unknown for some
     records_out: int
     refused: Mapping[str, Mapping[str, int]]  # records by rule and reaction
-    restarts: Sequence[Transaction]  # each the first of a new process of the same deployment
-    takeovers: Sequence[Transaction]  # each the first of another deployment or host
+    restarts: Sequence[Transaction]  # first commit of each new process, same deployment
+    takeovers: Sequence[Transaction]  # first commit of each other deployment or host
     fenced: Sequence[Transaction]
     producers: Producers
 
     @property
     def redo_ratio(self) -> float:
-        """Return the number of aborted attempts for each committed one."""
+        """Return aborted attempts divided by committed ones; 1 if all were aborted."""
         return self.aborted / self.committed if self.committed else float(self.aborted > 0)
 
 
 class Sums:
-    """Builder of a summary. Add transactions one at a time, oldest first."""
+    """Builder of a `Summary`. Add transactions one at a time, oldest first."""
 
     def __init__(self) -> None:
         self._committed = self._aborted = self._offsets_in = self._records_out = 0
@@ -203,7 +206,7 @@ class Sums:
 
 
 def is_other(before: Transaction, after: Transaction) -> bool:
-    """Return whether another deployment or host wrote it. A new process alone is a restart."""
+    """Return whether deployment or host differ: a takeover. A new process alone is a restart."""
     return before.writer[:2] != after.writer[:2]
 
 
@@ -215,7 +218,7 @@ def summary(found: Iterable[Transaction]) -> Summary:
 
 
 def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
-    """Return the end up to which each source partition was read, as the table has it."""
+    """Return the next offset to read of each source partition, after these transactions."""
     position: dict[TopicPartition, int] = {}
     for each in found:
         if each.is_committed:
@@ -224,7 +227,10 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
 
 
 def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
-    """Yield each contradiction to exactly-once, at the first place that shows it."""
+    """Yield a finding for each contradiction to exactly-once in these transactions.
+
+    Such are gaps and overlaps of source offsets, repeated micro-batches or producer epochs, and
+    target offsets or counts that don't fit. The transactions must be in order, oldest first."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
     identities: set[tuple[str, Identity]] = set()
@@ -234,7 +240,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
     for each in found:
         if not each.is_committed:
             continue
-        if each.ledger_id != ledger_id:  # the topic was recreated: another history
+        if each.ledger_id != ledger_id:  # the ledger was recreated, so offsets restart
             ledger_id = each.ledger_id
             position.clear()
         if (each.ledger_id, each.identity) in identities:

@@ -1,9 +1,9 @@
-"""How is the audit table brought up to the ledger, exactly once, from any earlier state?
+"""How do the ledger's records become rows of the audit table, each exactly once?
 
-The table has the last ledger offset it contains, under a name made of pipeline and ledger topic.
-The ledger has the later records. Rows and offset are one Delta commit, so after any crash the next
-call finds both consistent. A recreated ledger topic has another id and so another name, and is read
-from its beginning. A deleted table is filled again from all records of the ledger.
+The table's log has the ledger offset up to which the table is complete, under a name made of
+pipeline and ledger topic id. New rows and the new offset are one Delta commit, so after any crash
+the next update finds both consistent. A recreated ledger topic has another id and so another name,
+and is read from its beginning. A deleted table is filled again from all records of the ledger.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ASK_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ProjectionResult:
-    """The state after an update.
+    """Result of an update of the audit table.
 
     `until` is the last ledger offset in the table. `lost` is the range of ledger offsets that were
-    trimmed before the table had them; usually empty. If `is_settled` is false, a transaction is
-    open on the ledger, its marker is on its way, or time ran out.
+    trimmed before the table had them; usually empty. `is_settled` is false if more records may
+    follow at once: a transaction is open on the ledger, or time ran out.
     """
 
     until: int
@@ -44,7 +44,7 @@ class ProjectionResult:
 
 
 class Projection:
-    """The audit table's update from one pipeline's ledger. Not shared between threads."""
+    """Copy of one pipeline's ledger records into the audit table. Not thread-safe."""
 
     def __init__(
         self, table: TransactionsTable, client: KafkaClient, pipeline: str, ledger: str
@@ -57,7 +57,9 @@ class Projection:
         self.reached: Callable[[str], None] = lambda _point: None
 
     def catch_up(self, deadline: Deadline) -> ProjectionResult:
-        """Return once the table has all records that were committed when the call began."""
+        """Add ledger records until the table has all that were committed when the call began.
+
+        Stop at the deadline, with `is_settled` false."""
         # Read the table first. Otherwise: 1. the ledger's end is read; 2. another process adds
         # newer records to the table; 3. the table seems to be ahead of the ledger.
         found = ProjectionResult(self.table.known(self._app(deadline)))
@@ -82,8 +84,8 @@ class Projection:
     def end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord) -> int:
         """Add aborted attempts that no ledger record will list, because the run ends.
 
-        Their rows get the offset of `last`, the newest record. Return the number of added rows.
-        Rows that exist are not added, since a caller may repeat this.
+        Their rows get the offset of `last`, the newest record. A row that the table has already is
+        not added again. Return the number of added rows.
         """
         for _ in range(_TRIES_MAX):
             app = f"{self._app(Deadline.after_ms(_ASK_MS))}/ended"
@@ -97,16 +99,16 @@ class Projection:
                 self.table.append(
                     made.table(made.aborted(shared, each) for each in new), app, version
                 )
-            except OvertakenError:  # another process that ends; it may add the same rows
+            except OvertakenError:  # another process ended, too, and added rows
                 continue
             return len(new)
         raise self._conflict_error()
 
     def _read_aborted(self) -> set[tuple[int, int]]:
-        """Return the aborted identities in the table.
+        """Return producer id and epoch of each aborted attempt in the table.
 
-        The query uses the snapshot of `known` or a newer one. Rows added since that snapshot are
-        found here, or make the commit fail.
+        The query reads the snapshot of `known` or a newer one. If another process adds rows after
+        the query, the commit fails, so no row is added twice.
         """
         ledger_id = self._ledger_id
         rows = self.table.query(
@@ -117,9 +119,9 @@ class Projection:
         return {(row["producer_id"], row["epoch"]) for row in rows}
 
     def _step(self, until: int, end: int, deadline: Deadline) -> tuple[ProjectionResult, bool]:
-        """Write one Delta commit, if there are records for it.
+        """Add the next ledger records after offset `until` in one Delta commit.
 
-        Return the new state, and whether all records are written.
+        Return the result, and whether the table has all records below `end`.
         """
         for _ in range(_TRIES_MAX):
             first = max(until + 1, self._offset("earliest", deadline))
@@ -133,7 +135,7 @@ class Projection:
             self.reached("audit_append:before")
             try:
                 self.table.append(found, app, records[-1].offset)
-            except OvertakenError:  # another process of this pipeline, perhaps with the same rows
+            except OvertakenError:  # another process of this pipeline added rows
                 until = self.table.known(app)
                 continue
             self.reached("audit_append:after")
@@ -142,7 +144,8 @@ class Projection:
         raise self._conflict_error()
 
     def maintain(self, files_max: int) -> None:
-        """Compact and clean the table, so that the cost of a commit and a query stays constant."""
+        """Compact the table if the pipeline has `files_max` files in it or more, and delete unused
+        files. So the cost of a commit and of a query does not grow with time."""
         if self._files() < files_max:
             return
         self.table.compact(self._pipeline, FILE_BYTES)
@@ -155,9 +158,9 @@ class Projection:
         return 0 if size is None else size.files
 
     def records(self, first: int, end: int, deadline: Deadline) -> list[LedgerRecord]:
-        """Return the pipeline's first `RECORDS_MAX` records in a range.
+        """Return the ledger records from `first` to `end` (exclusive), at most `RECORDS_MAX`.
 
-        Raise for a record of another producer, unless a recovery handled it.
+        Raise for a record of another producer, unless an operator accepted it (`eos recover`).
         """
         found: list[LedgerRecord] = []
         decided_until = 0

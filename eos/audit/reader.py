@@ -1,4 +1,4 @@
-"""How are one pipeline's transactions read from the audit table?"""
+"""How are a pipeline's transactions read from the audit table, with bounded memory?"""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from eos.audit.history import COMMITTED, Transaction, each_of
 from eos.audit.table import TransactionsTable
 
-# Ledger records to read by default. Each is followed by a marker. Files with older ones only are
-# not read.
+# Ledger records to read by default. Each takes two offsets, one of them for its transaction marker.
+# Files of the table that have only older records are not read.
 RECORDS_MAX = 1000
-# Ledger offsets to sort at a time: the library sorts in memory.
+# Ledger offsets per query: Delta's library sorts a query's rows in memory.
 _SORTED_MAX = 20_000
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -20,7 +20,9 @@ _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 def read_transactions(
     table: TransactionsTable, pipeline: str, ledger: str, since: datetime | None = None
 ) -> list[Transaction]:
-    """Return the pipeline's newest transactions, or all since a time, oldest first."""
+    """Return the pipeline's transactions of the newest `RECORDS_MAX` ledger records.
+
+    With `since`, return all that ended since then. The oldest comes first."""
     return list(walk(table, pipeline, ledger, since, RECORDS_MAX))
 
 
@@ -31,10 +33,10 @@ def walk(
     since: datetime | None = None,
     records_max: int | None = None,
 ) -> Iterator[Transaction]:
-    """Yield transactions, oldest first, one at a time.
+    """Yield the pipeline's transactions, oldest first, with bounded memory.
 
-    Neither transactions nor rows need to fit into memory. `since` selects by time, `records_max`
-    selects the newest ledger records. Without both, all are read.
+    `since` selects transactions that ended since then, `records_max` those of the newest ledger
+    records. Without both, all transactions are read.
     """
     condition = f"pipeline = '{_escape(pipeline)}' AND ledger = '{_escape(ledger)}'"
     newest = table.query(
@@ -56,10 +58,9 @@ def walk(
 def _rows(
     table: TransactionsTable, condition: str, ledgers: Sequence[tuple[str, int, int]]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of each ledger between two offsets, part by part.
+    """Yield the table's rows for each (ledger id, first offset, last offset), in ledger order.
 
-    Aborted attempts precede the record that lists them. Attempts aborted at the end of a run share
-    the last record's offset.
+    At one ledger offset, rows of aborted attempts come before rows of the committed one.
     """
     for ledger_id, oldest, newest in ledgers:
         for start in range(oldest, newest + 1, _SORTED_MAX):

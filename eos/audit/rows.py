@@ -1,10 +1,10 @@
-"""Which rows of `transactions` does each ledger record become?
+"""Which rows of the audit table (`transactions`) does a ledger record become?
 
-One row for each transaction and target partition; a transaction without a target has one row. An
-aborted attempt is listed by the next ledger record, and its rows have that record's offset. Every
-value comes from the ledger, so the table can be rebuilt from it.
+There is one row for each transaction and target partition; a transaction without a target has one
+row. An aborted attempt is listed by the next ledger record, and its row has that record's offset.
+Every value comes from the ledger, so the table can be rebuilt from it.
 
-Columns are only ever added. A release keeps columns that it does not know, and leaves them null.
+Columns are never removed. A release keeps columns that it does not know, and leaves them null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
         ("pipeline", pa.string()),
         ("ledger", pa.string()),  # the topic
         ("ledger_id", pa.string()),
-        ("ledger_offset", pa.int64()),  # of the record that has it
+        ("ledger_offset", pa.int64()),  # of the record that lists it
         ("kind", pa.string()),  # as in the ledger's records
         ("outcome", pa.string()),  # CompleteCommit or CompleteAbort
         ("query_id", pa.string()),
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("producer_id", pa.int64()),
         ("epoch", pa.int32()),
         ("error", pa.string()),  # code of the error that aborted it
-        ("reason", pa.string()),  # as text; or the note of a recovery
+        ("reason", pa.string()),  # the error's text, or a recovery's note as JSON
         ("begun_at", _TIME),
         ("ended_at", _TIME),
         ("deployment", pa.string()),
@@ -87,10 +87,10 @@ def table(rows: Iterable[Row]) -> pa.Table:
 
 
 def _sources(found: Sequence[Row]) -> pa.Array:
-    """Return the column `sources`.
+    """Return the column `sources`: the source ranges of each row's transaction.
 
-    All rows of an attempt share one list, which is converted to Arrow once. Otherwise, a hundred
-    source and a hundred target partitions would need ten thousand ranges.
+    All rows of an attempt share one list, which is converted to Arrow once. Otherwise an attempt
+    with a hundred source and a hundred target partitions would convert ten thousand ranges.
     """
     places: dict[int, int] = {}
     lists: list[Any] = []
@@ -117,7 +117,7 @@ def rows(
 def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
     """Return the row of an aborted attempt. `of_record` has the columns of its ledger record.
 
-    Written records are left out: no reader of committed records sees them.
+    The row names no target partition, because no reader of committed records sees the output.
     """
     starts, ends = flat(failed.get("starts") or {}), flat(failed.get("ends") or {})
     offsets = sum(ends.get(tp, start) - start for tp, start in starts.items())
@@ -183,9 +183,9 @@ def _committed_rows(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
 
 
 def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
-    """Return the number of visible records.
+    """Return how many visible source records the attempt read; None if the ledger lacks it.
 
-    Older releases record it only for pipelines with dedup, which counts a result for each record.
+    Older releases recorded it only for pipelines with dedup, which gives each record a verdict.
     """
     if not attempt:
         return None
@@ -195,7 +195,7 @@ def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
 
 
 def shared(pipeline: str, ledger: str, ledger_id: str, record: LedgerRecord) -> Row:
-    """Return the columns that all rows of a record share."""
+    """Return the columns that are the same in all rows of a ledger record."""
     process = record.owner.get("process")
     return {
         "pipeline": pipeline,

@@ -1,12 +1,12 @@
-"""How is the `transactions` table stored? The only module that uses Delta for it.
+"""How is the audit table (`transactions`) read and written as a Delta table, each row once?
 
 Delta's log keeps the last version written under each application name, and one commit contains rows
-and that version. So each row is written once: a writer reads the version from a snapshot, and its
-commit fails if another one with the same name was made since. The library compares only names and
-would accept a lower version. Commits of other pipelines do not conflict: the library retries, up to
-a limit.
+and that version. A writer reads the version from a snapshot, and its commit fails if another commit
+with the same name was made since. The library compares only names and would accept a lower version.
+Commits of other pipelines do not conflict: the library retries, up to a limit.
 
-Errors of the library and of the file system are raised as UnavailableError.
+No other module uses Delta for this table. Errors of the library and of the file system are raised
+as UnavailableError.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import UnavailableError
 from eos.full_disk import require_room
 
-# retries after commits of other pipelines
+# Retries of a commit if other pipelines commit to the table at the same time.
 _COMMIT_TRIES = 50
-# Two levels, so that neither a compaction nor the number of files grows with the table. Small
-# files become one of the first size, and many of those become one of the second size.
+# Files are compacted in two levels, so that neither a compaction nor the number of files grows with
+# the table. Small files become one of the first size, and many of those one of the second size.
 FILE_BYTES, LARGE_FILE_BYTES = 1024 * 1024, 64 * 1024 * 1024
-# A reader of an older snapshot has this time to finish.
+# Removed files are kept this long, for readers of an older snapshot.
 KEPT_HOURS = 1
 _SETTINGS = {
     "delta.checkpointInterval": "100",
-    # Both bound the entries that a commit reads: the log, and the deleted files.
+    # A commit reads the log's entries and its list of deleted files. Keep both short.
     "delta.logRetentionDuration": "interval 10 minutes",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
     # A commit reads the statistics of every file. With those of all columns it takes three times
-    # as long. `look` uses these columns to skip files.
+    # as long. `audit.reader` uses these columns to skip files.
     "delta.dataSkippingStatsColumns": "ledger_id,ledger_offset,ended_at",
     "eos.schema": str(SCHEMA_VERSION),
 }
@@ -48,19 +48,19 @@ _LOG = "_delta_log"
 
 
 class OvertakenError(Exception):
-    """Another process committed under this name since the snapshot. Read again."""
+    """Another process committed under this name since the snapshot. Call `known` and retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of one pipeline's part of the table."""
+    """Number of files of one pipeline in the audit table, and the table's Delta version."""
 
     files: int
     version: int
 
 
 class TransactionsTable:
-    """One table for all pipelines of a state root. Not shared between threads."""
+    """The audit table of all pipelines of a state root. Not thread-safe."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -78,7 +78,10 @@ class TransactionsTable:
             return -1 if version is None else int(version)
 
     def append(self, rows: pa.Table, app: str, version: int) -> None:
-        """Append rows to the snapshot that `known` read. Raises OvertakenError."""
+        """Append rows and record `version` under the name `app`, in one Delta commit.
+
+        Raise OvertakenError if another process committed under this name since `known` was called.
+        """
         assert self._table is not None, "known() comes first"
         done = CommitProperties(
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
@@ -97,7 +100,7 @@ class TransactionsTable:
                 raise
 
     def size(self, pipeline: str) -> Size | None:
-        """Return the size of a pipeline's part; None if there is no table."""
+        """Return the size of a pipeline's part of the table; None if there is no table."""
         with self._delta_errors():
             try:
                 table = DeltaTable(self.location)
@@ -107,7 +110,7 @@ class TransactionsTable:
             return Size(len(files), table.version())
 
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
-        """Merge smaller files of one pipeline. Files of other pipelines are not touched."""
+        """Merge files of one pipeline that are smaller than `file_bytes` into larger ones."""
         require_room(self.location)
         with self._delta_errors():
             table = self._open()
@@ -116,16 +119,16 @@ class TransactionsTable:
             )
 
     def clean(self) -> int:
-        """Delete files that no snapshot of the last hour uses, and log entries in a checkpoint.
+        """Delete data files that no snapshot of the last hour uses, and old entries of the log.
 
         Return the number of deleted data files.
         """
         require_room(self.location)
         with self._delta_errors():
             table = self._open()
-            # Check all files in the folder, not only those that the log lists as deleted. A
-            # checkpoint drops these entries after the same hour, and a third of all files would
-            # stay forever. Files younger than an hour are kept, and so are those of a commit in
+            # Check all files in the folder, not only those that the log lists as deleted: a
+            # checkpoint drops these entries after the same hour, so a third of all files would
+            # never be deleted. Files younger than an hour are kept, also those of a commit in
             # progress.
             removed = table.vacuum(dry_run=False, full=True)
             table.create_checkpoint()
@@ -166,10 +169,10 @@ class TransactionsTable:
             return self._create()
 
     def _create(self) -> DeltaTable:
-        """Create the table.
+        """Create the table, or open it if another process creates it first.
 
-        Several pipelines may do so at once, and the library would commit a first version for each.
-        So the log is created in a temporary folder and moved here. The first move wins.
+        Several pipelines may create it at once, and the library would commit a first version for
+        each. So the log is created in a temporary folder and moved here. The first move wins.
         """
         private_files.create_folder(self.location)
         with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:

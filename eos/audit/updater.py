@@ -1,4 +1,4 @@
-"""Does a run have an audit table, and which object updates it?"""
+"""Which object keeps the audit table of a run up to date, if the run has one?"""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FOLDER = ("audit", "transactions")
 
 
 class Audit(Protocol):
-    """The audit table as a run uses it. `audit.follower` implements it."""
+    """Interface of a run to its audit table; `audit.follower.Follower` implements it."""
 
     def start(self) -> None: ...
 
     def require(self) -> None:
-        """Raise if too many attempts (`behind_max`) are missing in the table to begin another."""
+        """Raise if the table lacks `behind_max` attempts, so that no further one may begin."""
 
     def committed(self) -> None: ...
 
@@ -42,7 +42,7 @@ class Audit(Protocol):
 
 
 class _NoAudit:
-    """A run without an audit table."""
+    """Implementation for a run without an audit table: does nothing."""
 
     needed_from = None
 
@@ -65,7 +65,7 @@ NO_AUDIT: Audit = _NoAudit()
 
 
 def location_of(profile: Profile) -> Path | None:
-    """Return the table's location; None if the state root is not on this machine."""
+    """Return the audit table's folder; None if the state root is not on this machine."""
     root = local_path(profile.state.root)
     return None if root is None else root.joinpath(*_FOLDER)
 
@@ -82,7 +82,7 @@ def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> 
             )
         )
         return NO_AUDIT
-    # imported late: it takes a tenth of a second, which a run without a table does not need
+    # Import late: the import takes a tenth of a second, which a run without a table should not pay.
     from eos.audit.follower import Follower
     from eos.audit.projection import Projection
     from eos.audit.table import TransactionsTable
@@ -93,11 +93,13 @@ def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> 
 
 
 def close(audit: Audit, batches: MicroBatches) -> None:
-    """Close the table, with the attempts that were aborted last: no ledger record lists them."""
+    """Close the audit table at the end of a run.
+
+    The attempts that were aborted last are added now, because no ledger record lists them yet."""
     failed, last = batches.failed.listed, None
     if failed:
         try:
             last = batches.ledger.peek(Deadline.after_ms(STEP_TIMEOUT_MS))
         except EosError:
-            last = None  # then the table is unreachable, too, and its own warning reports it
+            last = None  # then `audit.close` warns that the table lacks these attempts
     audit.close(failed, last)

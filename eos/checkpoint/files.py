@@ -1,4 +1,4 @@
-"""How a checkpoint's files are read and moved, on this machine's disks or in a store of Hadoop's.
+"""Read and move a checkpoint's files, on local disks or in a file system of Hadoop's.
 
 Spark resolves a checkpoint's location by the rules of its JVM: a path without a scheme belongs to
 the file system in `fs.defaultFS`, which may be HDFS. So the driver reads such a path from the local
@@ -23,37 +23,39 @@ if TYPE_CHECKING:
 
 
 _PIECE_BYTES = 1 << 20
-_TEXT_MAX = 4_000  # of an exception of Java's
+_TEXT_MAX = 4_000  # how much of a Java exception's text is read
 
 
 class Files(Protocol):
     """The operations on a checkpoint's files. Every failure raises an OSError."""
 
     is_local: bool
-    """On this machine's disks, where a rename is one step and refuses a name that is taken."""
+    """Whether the files are on local disks. There a rename is atomic and rejects existing names."""
 
     def read(self, path: str) -> str:
         """Return the whole file, as UTF-8 text."""
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """Yield the lines of a file of any size, each with its line end."""
+        """Yield the lines of a file of any size, each with its line break."""
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, without Hadoop's checksum files; empty if it does not
-        exist."""
+        """Return the names in a folder, without Hadoop's checksum files. Return [] if the folder
+        does not exist."""
 
     def exists(self, path: str) -> bool: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, but never onto or into an existing file or folder. An object store copies, which
-        takes time."""
+        """Rename a file or folder. Raise FileExistsError if the new name exists.
+
+        An object store copies the content, which takes time.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a folder with its content, if it exists."""
 
 
 class LocalFiles:
-    """Files of plain paths and `file:` URIs."""
+    """Files on local disks, given by plain paths or `file:` URIs."""
 
     is_local = True
 
@@ -76,7 +78,7 @@ class LocalFiles:
         return _local(path).exists()
 
     def rename(self, old: str, new: str) -> None:
-        if _local(new).exists():  # an empty folder would be replaced silently
+        if _local(new).exists():  # otherwise an empty folder would be replaced silently
             raise FileExistsError(f"the target of the rename already exists: {new}")
         _local(old).rename(_local(new))
 
@@ -86,7 +88,7 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files in every place that Spark can use: S3, ABFS, GCS, HDFS, and local disks as well."""
+    """Files in any file system that Spark can use, such as S3, ABFS, GCS, HDFS and local disks."""
 
     is_local = False
 
@@ -146,7 +148,7 @@ class HadoopFiles:
     def remove(self, path: str) -> None:
         with _as_os_errors():
             files, target = self._open(path)
-            files.delete(target, True)  # True: with the folder's content
+            files.delete(target, True)  # True: recursively
 
     def _open(self, path: str) -> tuple[Any, Any]:
         target = self._jvm.org.apache.hadoop.fs.Path(path)
@@ -154,8 +156,8 @@ class HadoopFiles:
 
 
 def files_for(location: str, spark: SparkSession | None = None) -> Files:
-    """Return the access that reads this location as the driver's Spark does. Without Spark, local
-    disks only."""
+    """Return the access to this location, resolved as the driver's Spark resolves it. Without
+    Spark, raise UsageError unless it is on local disks."""
     scheme = scheme_of(location)
     if spark is not None:
         return LocalFiles() if (scheme or _default_scheme(spark)) == "file" else HadoopFiles(spark)
@@ -170,7 +172,8 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
 
 
 def _default_scheme(spark: SparkSession) -> str:
-    """Return the scheme for a path without one. Hadoop's default is local."""
+    """Return the scheme of `fs.defaultFS`, which Spark uses for a path without one: "file" by
+    default."""
     context: Any = spark.sparkContext
     return scheme_of(str(context._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")))  # noqa: SLF001
 
@@ -193,8 +196,8 @@ _KINDS: dict[str, type[OSError]] = {
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise Java's exceptions as OSErrors, for the calls inside this context. The error of a JVM
-    that died is not changed."""
+    """Replace Java's exceptions by OSErrors, for the calls inside this context. If the JVM has
+    died, its error is not replaced."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import IllegalArgumentException
 
@@ -209,8 +212,8 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _short(text: str) -> str:
-    """Return the text without the packages of exception classes, which S3A repeats; cut at 500
-    characters. The store may choose the text, and the expression takes quadratic time, so it reads
-    a part only."""
+    """Return the text without the package names of exception classes, which S3A repeats; at most
+    500 characters. Only a part is read, because the store may choose a long text, and the
+    expression takes quadratic time."""
     part = text[:_TEXT_MAX]
     return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", part)[:500]

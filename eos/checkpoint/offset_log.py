@@ -1,10 +1,10 @@
-"""Which offsets Spark planned for a micro-batch, as its checkpoint records them.
+"""Read Spark's checkpoint: the offsets that it planned, and the micro-batches that it committed.
 
 The files are Spark's own:
 - `metadata`: the query id
-- `sources/0/0`: where batch 0 starts; Spark prefers it to `startingOffsets`
-- `offsets/<N>`: where batch N ends
-- `commits/<N>`: batch N is committed
+- `sources/0/0`: where micro-batch 0 starts; Spark prefers it to `startingOffsets`
+- `offsets/<N>`: where micro-batch N ends
+- `commits/<N>`: micro-batch N is committed
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eos.kafka.api import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
-_BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a name that int() and Spark accept
+_BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a file name that int() and Spark accept as a batch id
 _FOLDER = re.compile(r"(\d+)(?:-\d+-\d+)?", re.ASCII)
 _ASIDE = (
     "`eos recover PIPELINE --set-checkpoint-aside` resumes at the ledger's ends, with a fresh one"
@@ -41,14 +41,15 @@ class Ranges:
 
     @property
     def records_max(self) -> int:
-        """An upper bound of the record count, because control records and compacted records have
-        offsets too."""
+        """Return an upper bound of the number of records: control records and compacted records
+        have offsets, too."""
         return sum(end - self.starts.get(tp, 0) for tp, end in self.ends.items())
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """The last planned and the last committed micro-batch of a checkpoint, with their ends."""
+    """The last planned and the last committed micro-batch of a checkpoint (None if there is none),
+    and their end offsets."""
 
     location: str
     query_id: str
@@ -61,7 +62,7 @@ class CheckpointState:
 
 
 class Checkpoint:
-    """One checkpoint folder of one query with one Kafka source."""
+    """One checkpoint folder of a query with one Kafka source."""
 
     def __init__(self, files: Files, location: str) -> None:
         self.location = location.rstrip("/")
@@ -78,12 +79,13 @@ class Checkpoint:
         return self.committed() is not None
 
     def planned(self) -> int | None:
-        """Return the last planned micro-batch. The next run repeats it if it is not committed."""
+        """Return the last planned micro-batch, or None. The next run repeats it if it is not
+        committed."""
         return self._last("offsets")
 
     def committed(self) -> int | None:
-        """Return the last micro-batch in Spark's commit log. If Spark died before it wrote the log,
-        the last committed one is missing."""
+        """Return the last micro-batch in Spark's commit log, or None. If Spark died between the
+        transaction's commit and its log, the log lacks that micro-batch."""
         return self._last("commits")
 
     def state(self) -> CheckpointState:
@@ -92,7 +94,8 @@ class Checkpoint:
         return CheckpointState(self.location, self.query_id(), planned, committed, ends)
 
     def has_state(self) -> bool:
-        """Return whether the folder `state` has content: the plan had a stateful operator."""
+        """Return whether the folder `state` has content, which means that the plan has a stateful
+        operator."""
         return bool(listed(self._files, f"{self.location}/state"))
 
     def ends(self, batch_id: int) -> Offsets:
@@ -107,8 +110,8 @@ class Checkpoint:
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
     def known_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions for which Spark knows the next offset, so that they are not new to
-        it."""
+        """Return the partitions whose next offset is in the checkpoint. Any other partition is new
+        to Spark."""
         planned = self.planned()
         if planned is None:
             return frozenset()
@@ -116,7 +119,7 @@ class Checkpoint:
         return frozenset(self.ends(planned) if is_done else self.ranges(planned).starts)
 
     def require_readable(self) -> None:
-        """Raise PromiseBrokenError if a file that the next run reads is damaged. Checked before
+        """Raise PromiseBrokenError if a file that the next run reads is damaged. Call this before
         Spark reads it, because Spark's error would not explain what to do."""
         self.query_id()
         planned, committed = self.planned(), self.committed()
@@ -128,8 +131,8 @@ class Checkpoint:
             self.ranges(planned)
 
     def is_empty(self, name: str) -> bool:
-        """Return whether the file exists and has no content, or zero bytes only. That happens if
-        the machine lost power before the content reached the disk."""
+        """Return whether the file exists and is empty, or has zero bytes only. That happens if the
+        machine lost power before the content reached the disk."""
         try:
             return not self._text(name)[0].strip("\0\r\n ")
         except PromiseBrokenError:
@@ -162,8 +165,8 @@ class Checkpoint:
 
 
 def listed(files: Files, folder: str) -> list[str]:
-    """Return the names in the folder; empty if it does not exist. Raise UnavailableError if the
-    store refuses or does not respond: otherwise an existing checkpoint would look lost."""
+    """Return the names in the folder; [] if it does not exist. If the store rejects the request or
+    does not respond, raise UnavailableError: otherwise an existing checkpoint would look lost."""
     try:
         return files.names(folder)
     except PermissionError as error:
@@ -185,8 +188,8 @@ def listed(files: Files, folder: str) -> list[str]:
 
 
 def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
-    """Raise UnavailableError if the store of the checkpoints does not respond. Checked before a
-    pipeline is acquired.
+    """Raise UnavailableError if the store of the checkpoints does not respond before the deadline.
+    Call this before the startup fences other instances.
 
     The store's client retries by its own settings, perhaps for hours, and can't be interrupted. So
     a thread sends the request, and the process does not wait for it after the deadline.
@@ -218,8 +221,8 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
 
 
 def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
-    """Return the newest checkpoint under `root` with a planned micro-batch, and the name of a fresh
-    one.
+    """Return the path of the newest checkpoint with a planned micro-batch (None if there is none),
+    and the path of a fresh one.
 
     A folder without a planned micro-batch is never used again. It may have `sources/0/0`, from a
     run that died before it wrote `offsets/0`, and Spark would prefer that file to
@@ -242,14 +245,14 @@ def folders(files: Files, root: str) -> list[str]:
 
 
 def numbered(name: str) -> int:
-    """Return the number in a checkpoint's name, `0007` or `0007-PRODUCER-EPOCH`; 0 for other
-    names."""
+    """Return the number in a checkpoint folder's name, such as 7 for `0007` or
+    `0007-PRODUCER-EPOCH`. Return 0 for other names."""
     found = _FOLDER.fullmatch(name)
     return int(found[1]) if found else 0
 
 
 def parse_query_id(text: str, path: str) -> str:
-    """Return the query id from `metadata`, which is one JSON object."""
+    """Return the query id from the text of `metadata`, which is one JSON object."""
     try:
         return parsed(text.encode()).text("id")
     except ValueError as error:
@@ -257,9 +260,12 @@ def parse_query_id(text: str, path: str) -> str:
 
 
 def parse_ends(text: str, path: str) -> Offsets:
-    """Return the offsets from `offsets/<N>`: the version, the micro-batch's metadata, and one line
-    per read of the source in the plan. The lines are equal, since it is one source
-    (`transform/plan_check.py`)."""
+    """Return the offsets from the text of `offsets/<N>`.
+
+    Its lines are the version, the micro-batch's metadata, and the offsets once for each time that
+    the plan reads the source. The last lines are equal, since there is one source
+    (`transform/plan_check.py`).
+    """
     lines = text.rstrip("\n").split("\n")
     if len(lines) > 3 and len(set(lines[2:])) == 1:
         text = "\n".join(lines[:3])
@@ -267,14 +273,14 @@ def parse_ends(text: str, path: str) -> Offsets:
 
 
 def parse_starts(text: str, path: str) -> Offsets:
-    """Return the offsets from `sources/0/0`: the version and the offsets. The zero byte before them
-    keeps releases of Spark before 2.1 from reading the file."""
+    """Return the offsets from the text of `sources/0/0`, which has the version and the offsets. The
+    zero byte before them keeps releases of Spark before 2.1 from reading the file."""
     return _parse(text.lstrip("\0"), path, lines_expected=2)
 
 
 def parse_commit(text: str, path: str) -> None:
-    """Raise unless the text is that of `commits/<N>`: the version, and Spark's JSON about the
-    micro-batch's end."""
+    """Raise PromiseBrokenError unless the text is that of `commits/<N>`: the version, and one JSON
+    object."""
     try:
         version, noted = text.rstrip("\n").split("\n")
         if version != "v1":
@@ -285,8 +291,8 @@ def parse_commit(text: str, path: str) -> None:
 
 
 def _parse(text: str, path: str, lines_expected: int) -> Offsets:
-    """Return the offsets. Raise for another version, another number of sources or half a file: a
-    format that this release does not know may mean other offsets."""
+    """Return the offsets in the last line. Raise for another version, another number of sources or
+    a truncated file, because offsets in an unknown format may be misread."""
     try:
         lines = text.rstrip("\n").split("\n")
         if lines[0] != "v1" or len(lines) != lines_expected:
@@ -301,7 +307,7 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
 
 def parse_offsets(line: str) -> Offsets:
     """Return the offsets of `{"topic": {"0": offset}}`, the format of Spark's Kafka source. Raise
-    ValueError for other texts."""
+    ValueError for any other text."""
     try:
         return parsed(line.encode()).topic_offsets()
     except FieldError as error:

@@ -1,8 +1,8 @@
-"""Which file holds the state of a producer?
+"""Which Parquet file holds the dedup state of a producer?
 
-States are divided into buckets by a hash of the producer's id, and each bucket is a Parquet file.
-Each source partition has its own buckets, because a producer has one sequence per partition. With
-`scope: producer`, each shard of the producers has its own buckets instead.
+States are divided into buckets by a hash of the producer's id, and each bucket is one file. Each
+source partition has its own buckets, because a producer has one sequence per partition. With
+`scope: producer`, each shard (a sixteenth of the producers, by hash) has its own buckets instead.
 
 A micro-batch reads only the buckets of its producers, and rewrites a file only if a state in it
 changed. If a partition or shard has too many states, its number of buckets doubles.
@@ -44,7 +44,7 @@ STATES = pa.schema(
     ]
 )
 # States of `scope: producer`: a row per producer and epoch. `partitions` lists the partitions in
-# which no newer epoch was seen.
+# which this epoch is the newest one of the producer.
 SCOPE_STATES = pa.schema(
     [
         ("producer", pa.binary()),
@@ -58,15 +58,15 @@ SCOPE_STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-# With `scope: producer`, crc32 of the producer id assigns a producer to one of these shards. It has
-# this shard in all partitions. One task validates a shard. Existing files rely on this number, so
-# never change it.
+# With `scope: producer`, crc32 of the producer id assigns a producer to one of these shards, the
+# same in all partitions. All records of a shard are validated by one task. Existing state files
+# rely on the number of shards, so never change it.
 SHARDS = 16
 _SHARDED = "*"  # not a valid topic name
 
 
 class BucketKey(NamedTuple):
-    """One of the `buckets` buckets of a source partition or shard."""
+    """Identity of a bucket: number `bucket` of the `buckets` buckets of a partition or shard."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """Return the bucket of each producer id. Existing files rely on the hash: never change it."""
     if not len(producers):
         return np.zeros(0, np.int64)
-    producers = producers.cast(pa.binary())  # Spark can be configured to use 64-bit offsets
+    producers = producers.cast(pa.binary())  # Spark may send 64-bit Arrow offsets
     offsets = np.frombuffer(producers.buffers()[1], np.int32)
     offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
     data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
@@ -111,14 +111,14 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
 
 
 def grown_buckets(buckets: int, rows: int) -> int:
-    """Return the number of buckets for `rows` states: `buckets` or more."""
+    """Return `buckets`, doubled until they are enough for `rows` states, up to BUCKETS_MAX."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH
     return buckets
 
 
 def shard(number: int) -> TopicPartition:
-    """Return a shard in the form of a partition, so that it can own buckets."""
+    """Return a pseudo partition for a shard of producers: buckets are stored by partition."""
     return TopicPartition(_SHARDED, number)
 
 
@@ -161,8 +161,8 @@ def _damaged(place: str, reason: str) -> PromiseBrokenError:
     return PromiseBrokenError(
         "producers_lost",
         f"the states of producers in {place} can't be read: {reason}",
-        hint="the file was deleted or truncated, or this machine lacks the state root. Restore it, "
-        "or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier are "
-        "not recognized then",
+        hint="the file was deleted or truncated, or this machine lacks the state root. Restore "
+        "the file, or run `eos recover PIPELINE --forget-producers`: duplicates of records sent "
+        "earlier are not recognized then",
         path=place,
     )

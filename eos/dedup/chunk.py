@@ -1,9 +1,10 @@
-"""Which verdicts do the records of one chunk get, and how do the states advance?
+"""Which verdicts do the records of one chunk get, and how do the producers' states advance?
 
-Most producers are continuing: each of their records has the next sequence number. Under any rules
-the verdict of these records is `appended`. So this module decides them at once and updates the
-states in place. `producers.batch` decides the records of all other producers. It would return the
-same verdicts for continuing producers, but takes several times as long.
+A chunk is the rows of one partition that a task validates together. Most producers are continuing:
+each of their records has the next sequence number. Under any rules the verdict of these records is
+`appended`. So this module decides them at once and updates the states in place. `producers.batch`
+decides the records of all other producers. For continuing producers it would return the same
+verdicts, but take several times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eos.producers.state import VERDICTS, Rules
 
 
 class Sent(NamedTuple):
-    """Stamps of the records of a chunk, in order.
+    """Producer, epoch and sequence number of each record of a chunk, in order.
 
     `who` is the index of each record's producer. Each producer has at least one record."""
 
@@ -32,10 +33,10 @@ class Sent(NamedTuple):
 
 
 class ChunkVerdicts(NamedTuple):
-    """Verdicts of a chunk.
+    """Verdicts on the records of a chunk, as codes.
 
     `has_moved` marks the producers whose state changed. `before` has the previous states of the
-    producers that are not continuing. Its column `producer` has row numbers instead of ids."""
+    producers that skipped or repeated a number, with row numbers instead of producer ids."""
 
     codes: Codes
     has_moved: Flags
@@ -45,7 +46,9 @@ class ChunkVerdicts(NamedTuple):
 def decide(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> ChunkVerdicts:
-    """Return the verdicts of a chunk and update `known`. `rows` has the producers' rows there."""
+    """Return the verdicts of a chunk and update the states `known`.
+
+    `rows` has the row of each producer in `known`."""
     has_moved = advance_continuing(known, rows, sent, now_ms, rules)
     codes = np.zeros(len(sent.who), np.int8)
     at = np.flatnonzero(~has_moved[sent.who])
@@ -70,7 +73,9 @@ def decide(
 def advance_continuing(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> Flags:
-    """Return which producers are continuing, and advance their states in `known`."""
+    """Return a mask of the producers whose records all have the next sequence number.
+
+    Advance the states of these producers in `known`."""
     producer, epoch, sequence = sent
     is_once = len(producer) == len(rows)
     if not is_once:

@@ -42,7 +42,8 @@ def crc32(data: Bytes, starts: Offsets, lengths: Offsets) -> Crcs:
 
 @functools.cache
 def _tables() -> tuple[Crcs, Crcs]:
-    """Return the crcs of 0 to 64 zero bytes, and the effect of each byte at each distance."""
+    """Return the crcs of 0 to 64 zero bytes, and a table of each byte's effect by its distance
+    from the end."""
     of_zeros = np.array([zlib.crc32(bytes(n)) for n in range(_TABLED_MAX + 1)], np.uint32)
     last = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], np.uint32) ^ of_zeros[1]
     tables = np.empty((_TABLED_MAX, 256), np.uint32)

@@ -1,8 +1,8 @@
-"""How does a task read stamps from record headers, without SQL in the JVM?
+"""How does a Python task read stamps from record headers, without SQL in the JVM?
 
-A task that reads records from Kafka has one list of (key, value) structs per record.
-
-The result equals that of the SQL in `StampRules.columns` exactly.
+A stamp is a record's producer id, epoch and sequence. The task has read the records from Kafka, as
+Arrow columns with a list of (key, value) header structs per record. The result equals that of the
+SQL in `StampRules.columns` exactly.
 
 Every Python worker imports this module, so it must not load pyspark.sql or the configuration.
 """
@@ -26,7 +26,9 @@ _NUMBER = rf"^{_BLANK}([+-]?)0*([0-9]{{1,19}}){_BLANK}$"
 
 
 def stamps(headers: Any, names: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Return id, epoch and sequence of each record; null if the header is missing or malformed."""
+    """Return id, epoch and sequence of each record, from the headers with these names.
+
+    They are null if the header is missing; epoch and sequence also if they are no whole number."""
     producer, epoch, sequence = _values(headers, names)
     return producer, numbers(epoch), numbers(sequence)
 
@@ -45,7 +47,7 @@ def _values(headers: Any, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _or_null(indexes: Any) -> Any:
-    """Return the indexes with null for negative ones."""
+    """Return the indexes as an Arrow array, with null in place of negative ones."""
     validity = pa.py_buffer(np.packbits(indexes >= 0, bitorder="little"))
     return pa.Array.from_buffers(pa.int64(), len(indexes), [validity, pa.py_buffer(indexes)])
 
@@ -64,7 +66,7 @@ def numbers(texts: Any) -> Any:
 
 
 def _are_plain(texts: Any) -> bool:
-    """Return whether all texts are just a few digits. This fast path nearly always applies."""
+    """Return whether all texts are 1 to 18 digits, ignoring nulls. So a faster cast is possible."""
     if texts.null_count:
         texts = texts.drop_null()
     lengths = values_of(pc.binary_length(texts))

@@ -1,7 +1,8 @@
 """How are the sets of sequence numbers of many producers stored and searched at once?
 
-Each set is a list of runs: sorted, disjoint ranges of numbers. An owner is the index of a group (a
-producer's epoch). Runs are ordered by owner, then by first number. All operations are vectorised.
+Each set is a list of runs: sorted, disjoint ranges of numbers. The owner of a set is a number that
+stands for one producer and epoch. Runs are ordered by owner, then by first number. All operations
+are vectorised.
 
 Owner and number are compared as two keys. Sequence numbers have up to 62 bits, so both do not fit
 into one 64-bit key.
@@ -18,7 +19,7 @@ from eos.producers.sequences import Flags, Ints
 
 @dataclass(frozen=True, slots=True)
 class NumberRanges:
-    """Runs of accepted numbers of many owners.
+    """Runs (ranges) of accepted numbers of many owners; an owner is a producer's epoch.
 
     `last` is inclusive. Runs of one owner never overlap. Adjacent runs may be merged or not."""
 
@@ -38,7 +39,7 @@ class NumberRanges:
         return NumberRanges(self.owner[which], self.first[which], self.last[which])
 
     def ordered_with(self, owner: Ints, numbers: Ints) -> NumberRanges:
-        """Return the runs with these numbers added, each as its own run. No run may have them."""
+        """Return the runs plus a run for each of these numbers, which must be in no run yet."""
         owners = np.concatenate((self.owner, owner))
         first = np.concatenate((self.first, numbers))
         last = np.concatenate((self.last, numbers))
@@ -46,7 +47,7 @@ class NumberRanges:
         return NumberRanges(owners[order], first[order], last[order])
 
     def merged(self) -> NumberRanges:
-        """Return the runs with adjacent ones merged."""
+        """Return the runs, after merging runs of one owner without a missing number in between."""
         if not len(self):
             return self
         is_start = np.ones(len(self), np.bool_)
@@ -79,7 +80,9 @@ class NumberRanges:
         return (at >= 0) & (self.last[at] >= number)
 
     def first_missing(self, owner: Ints, number: Ints) -> Ints:
-        """Return the lowest number from `number` on in no run of its owner (merged runs)."""
+        """Return, for each number, the lowest one from it on that is in no run of its owner.
+
+        The runs must be merged."""
         at = self.at_or_below(owner, number)
         if not len(self):
             return number
@@ -87,10 +90,10 @@ class NumberRanges:
         return found
 
     def holes(self, base: Ints) -> tuple[Ints, Flags]:
-        """Return, for each run, the first number of the hole before it, and whether there is one.
+        """Return where the hole before each run begins, and whether there is a hole.
 
-        The hole begins after the owner's previous run, or at its base. The runs must be merged, and
-        each must begin at or above its owner's base."""
+        A hole is a range of missing numbers. It begins after the owner's previous run, or at the
+        owner's base. The runs must be merged and begin at or above their owner's base."""
         start = base[self.owner]
         same = np.flatnonzero(self.owner[1:] == self.owner[:-1])
         start[same + 1] = self.last[same] + 1

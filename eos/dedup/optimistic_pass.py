@@ -1,9 +1,10 @@
 """How are records with `scope: producer` written before they are validated?
 
 Nearly always dedup drops no record. So the tasks that read the source pass on all records, as if
-their verdicts were `appended`. They write the stamps to files, sorted by shard. So the source is
-read once, and no extra Spark job is needed. After the write, the writing tasks validate the shards
-from these files. If a verdict drops a record, the driver aborts the whole attempt.
+dedup had accepted them. They write the stamps (producer id, epoch, sequence) to files, sorted by
+shard (a hash of the producer id). So the source is read once, and no extra Spark job is needed.
+After the write, the writing tasks validate the shards from these files. If dedup has to drop a
+record that was written, the driver aborts the whole attempt.
 
 A reading task writes two files: the stamps, and then a report with the number of records per
 partition. If Spark runs a task again, it writes both files again under other names. At the end the
@@ -49,7 +50,7 @@ class SpooledRange(NamedTuple):
 
     topic: str
     partition: int
-    first: int  # first and last offset
+    first: int  # offset of the first record; `last`: of the last one
     last: int
     records: int
 
@@ -66,7 +67,7 @@ Places = tuple[SpooledRange, ...]  # the ranges of one report
 
 
 class Spool(NamedTuple):
-    """Stamp files of the tasks of one attempt, and the number of their records per partition."""
+    """Files with stamps that the tasks of one attempt wrote, and record counts per partition."""
 
     files: tuple[str, ...]
     counts: Counter[TopicPartition]
@@ -74,7 +75,7 @@ class Spool(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OptimisticPass:
-    """Function that passes all rows of one attempt and writes their stamps to files.
+    """Function that accepts all rows of one attempt unseen and writes their stamps to files.
 
     `work` is the attempt's folder. `topic` is the only source topic; if it is empty, each row names
     its topic."""
@@ -92,7 +93,7 @@ class OptimisticPass:
             raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
-        """Yield `appended` for all rows of each batch immediately, then write the report."""
+        """Yield the code of `appended` for all rows of each batch; at the end, write the report."""
         with self._writing():
             spooler = _StampSpooler.of(self)
         with closing(spooler):
@@ -114,8 +115,8 @@ class OptimisticPass:
     def spool(self) -> Spool:
         """Return the stamp files of all tasks. Call it after all reading tasks have ended.
 
-        Raise AttemptFailedError if two runs of a task read different records, or if the ranges of
-        two tasks overlap. Runs differ if the source lost records between them."""
+        Raise AttemptFailedError if two runs of one task read different records, because the source
+        lost records in between, or if the ranges of two tasks overlap."""
         files: dict[Places, str] = {}
         of_task: dict[str, dict[int, list[Places]]] = {}
         for place in sorted(Path(self.work).glob("*.passed")):
@@ -127,7 +128,7 @@ class OptimisticPass:
                 files.setdefault(places, str(place.with_suffix(".stamps")))
         for task in of_task.values():
             # A task reads one or more parts of the source in turn and writes a report for each. The
-            # reports of its last run count. An earlier run that died has fewer reports.
+            # reports of its last run count. An earlier run may have fewer reports, if it died.
             last = sorted(task[max(task)])
             for other in map(sorted, task.values()):
                 if len(other) >= len(last) and other != last:
@@ -191,14 +192,16 @@ class _StampSpooler:
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
-        """Write the report atomically. A completed task has always written it."""
+        """Write the task's report of the passed offsets, atomically.
+
+        A task that ends without an error has written it."""
         self.stamps.close()
         self.file.close()
         task, attempt = _task()
         report = {"task": task, "attempt": attempt, "places": sorted(self.places.values())}
         unfinished = self.place.with_suffix(".part")
         unfinished.write_text(json.dumps(report), encoding="ascii")
-        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - as in `StateSpool`
+        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - both are atomic
 
     def close(self) -> None:
         self.file.close()
@@ -206,7 +209,7 @@ class _StampSpooler:
 
 @dataclass(frozen=True, slots=True)
 class DeferredCheck:
-    """Validation of the stamps by the writing tasks, after they have written.
+    """Validation of stamps by the tasks that wrote the records (`scope: producer`).
 
     A task writes after all tasks have read their rows, so all stamp files exist. Each of the first
     `tasks` writing tasks validates its part of the shards."""
@@ -235,7 +238,7 @@ class DeferredCheck:
                     ) from error
 
     def _part(self, number: int, place: str) -> Iterator[stamp_shards.Part]:
-        bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column: no cast
+        bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column, so no cast
         with pa.memory_map(place) as source:
             file = pa.ipc.open_file(source)
             for at in range(file.num_record_batches):

@@ -1,4 +1,6 @@
-"""How are the states of a partition's producers held in memory?
+"""How does dedup hold the states of a source partition's producers in memory?
+
+A state has a producer's newest epoch and the sequence numbers that were accepted in it.
 
 The states are arrays that are changed in place, with one row per producer. So the time for a chunk
 of records depends only on the rows that it changes. Rows keep the order in which they were read,
@@ -6,8 +8,9 @@ bucket by bucket, so they need no sort before they are written.
 
 Each record has one sequence number, so the ranges of a state are single numbers. The newest numbers
 follow from `last` and `run`: `last`, `last - 1`, and so on. Numbers before an accepted gap or
-before a wrap do not. They are stored in `older` until newer numbers replace them. If a state has no
-`older` numbers, its file contains only `last`. Earlier versions wrote all numbers.
+before a wrap do not follow from them, and are stored in `older` until newer numbers replace them.
+If a state has no `older` numbers, its file contains only `last`. Files of earlier releases list all
+numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _BY_ROW = tables.schema(pa.int32(), pa.int32())
 
 
 class PartitionStates:
-    """States of a partition's producers, one array element per producer.
+    """States of a source partition's producers; row n of a state is element n of each array.
 
     `older` has one column per producer, with the newest number last. The lookup of a new producer
     adds a row for it, so a row may have no state."""
@@ -54,7 +57,7 @@ class PartitionStates:
         self._extend(one_array(states.column("producer")), bucket, *self._read(states))
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
-        """Return the row of each producer, which must be distinct. New producers get new rows."""
+        """Return each producer's row. The producers must be distinct; a new one gets a new row."""
         who = values_of(pc.index_in(self.producer, value_set=producers), null=len(producers))
         found = np.full(len(producers) + 1, -1)  # the last element collects all other producers
         found[who] = np.arange(len(who))
@@ -77,7 +80,9 @@ class PartitionStates:
     def advance(
         self, rows: Ints, sizes: Ints, epoch: Ints, last: Ints, at_ms: int, most: int
     ) -> None:
-        """Advance each state by `sizes` consecutive numbers, up to `last`. `most` limits `run`."""
+        """Add `sizes` consecutive accepted numbers, up to `last`, to the state of each row.
+
+        `most` is the limit of `run`, the count of consecutive accepted numbers."""
         self.epoch[rows], self.last[rows], self.at_ms[rows] = epoch, last, at_ms
         self.run[rows] = run = np.minimum(self.run[rows] + sizes, most)
         is_filled = (self.older[-1:, rows] != _NONE).any(axis=0)
@@ -87,15 +92,15 @@ class PartitionStates:
                 self.older[place, rows[own > place + 1]] = _NONE
 
     def states(self, rows: Ints) -> pa.Table:
-        """Return the states of these rows, in the form that `producers.batch` expects.
+        """Return the states of these rows as a table for `producers.batch`.
 
-        The column `producer` has row numbers. Rows without a state are not in the table."""
+        The column `producer` has row numbers. Rows without a state are left out."""
         rows = rows[self._has_state[rows]]
         names = array_of(rows, pa.int32()), array_of(np.zeros(len(rows)), pa.int32())
         return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
 
     def put(self, states: pa.Table) -> None:
-        """Store the states in a table like the one that `states` returns."""
+        """Replace the states of the rows that the table names; it has the form of `states`."""
         rows = ints_of(states.column("producer"))
         (
             self.epoch[rows],
@@ -122,7 +127,7 @@ class PartitionStates:
         return pa.table([producer, *columns], schema=STATES), bucket
 
     def _own(self, last: Ints, run: Ints) -> Ints:
-        """Return how many of the retained numbers follow from `last` and `run` alone."""
+        """Return how many of the newest numbers need no `older`, as `last` and `run` imply them."""
         return np.minimum(np.minimum(run, len(self.older) + 1), last + 1)
 
     def _written(self, rows: Any, *, in_full: bool) -> list[Any]:

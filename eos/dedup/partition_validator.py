@@ -1,8 +1,8 @@
-"""Which verdict does each record of one source partition get?
+"""Which verdict does each record of one source partition get with `scope: partition`?
 
-The validator applies the producers' state machine to Arrow columns. Rows arrive in chunks, and
-`chunk.decide` decides one chunk at a time. Only the buckets of the chunk's producers are read.
-`scalar_verdicts` is the specification, with a worked example.
+The validator compares each record's sequence number with its producer's state, on Arrow columns.
+Rows arrive in chunks, and `chunk.decide` decides one chunk at a time. Only the state files of the
+chunk's producers are read. `scalar_verdicts` is the specification, with a worked example.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class PartitionValidator:
         self._known.add(states, bucket)
 
     def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
-        """Return the codes, and the previous states of the producers that are not continuing."""
+        """Return the verdict codes of these records, which all have a valid stamp.
+
+        Also return the states, before the chunk, of the producers that skipped or repeated a
+        number."""
         # Look up each distinct id once. All later steps use row numbers.
         ids = producer.cast(pa.binary()).dictionary_encode()
         buckets = bucket_of(ids.dictionary, self.manifest.buckets)
@@ -118,7 +121,7 @@ class PartitionValidator:
     def _require_order(self, offset: Any) -> None:
         """Raise PromiseBrokenError if offsets do not increase within and across chunks.
 
-        Spark passes all records of a partition to one task, in offset order. In another order the
+        Spark passes all records of a partition to one task, in offset order. In any other order,
         verdicts would be wrong."""
         numbers = values_of(offset)
         if not len(numbers):
@@ -137,7 +140,7 @@ class PartitionValidator:
 
 
 def valid_stamps(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
-    """Return a mask of the records with a producer id and with numbers in their valid range."""
+    """Return a mask of the records with a producer id and with epoch and sequence in range."""
     found = values_of(pc.is_valid(producer))
     limits = policy.rules.limits
     for numbers, limit in ((epoch, limits["epoch"]), (sequence, limits["first"])):

@@ -14,8 +14,8 @@ from eos.producers.state import VERDICTS, Rules, Verdict
 # lacks the producer id, epoch or sequence, or has a number outside its valid range.
 UNSTAMPED = len(VERDICTS)
 NAMES = (*(verdict.value for verdict in VERDICTS), "unstamped")
-# Only these two verdicts drop a record: DUPLICATE if it was provably accepted before, and FENCED if
-# a newer epoch of its producer arrived before it.
+# Dedup drops a record with one of these two verdicts. DUPLICATE: the record was provably accepted
+# before. FENCED: a record of a newer epoch of its producer arrived before it.
 DROPPED = tuple(VERDICTS.index(each) for each in (Verdict.DUPLICATE, Verdict.FENCED))
 # Verdicts that end the run by default, each with the configuration key that changes this.
 OPTIONS: Mapping[str, str] = {
@@ -27,17 +27,20 @@ OPTIONS: Mapping[str, str] = {
 
 
 def rule_of(verdict: str) -> str:
-    """Return the rule name for the header of a dead letter with this verdict. Its sequence number
-    was not accepted, so a replayed record is not a duplicate."""
+    """Return the rule name in the `eos.rule` header of a dead letter with this verdict.
+
+    Dedup does not store the sequence number of a dead letter as accepted. So the record is not
+    dropped as a duplicate if it is replayed."""
     return f"dedup_{verdict}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Action of a pipeline for each verdict.
+    """Action of a pipeline for each verdict of dedup.
 
-    Records with a verdict in `refused` end the run; those with one in `dead` become dead letters.
-    Both contain keys of OPTIONS. A producer that is idle for `forget_ms` becomes unknown.
+    A record with a verdict in `refused` ends the run, and one in `dead` becomes a dead letter. Both
+    sets have keys of OPTIONS. If no record of a producer is accepted for `forget_ms`, its state is
+    removed, and the producer counts as unknown.
 
     `window` is for `scope: producer`, in which a producer's sequence spans several partitions. A
     sequence number must be less than `window` above the lowest missing number. With
@@ -50,7 +53,9 @@ class Policy:
     window: int = 0
 
     def accepting_gaps(self) -> Policy:
-        """Return the policy for a micro-batch in which an operator accepts missing records."""
+        """Return a copy that accepts records with the verdict `gap`.
+
+        It is for the micro-batch for which an operator ran `eos recover --accept-gap`."""
         rules = replace(self.rules, accepts=self.rules.accepts | {Verdict.GAP})
         return replace(self, rules=rules, refused=self.refused - {"gap"}, dead=self.dead - {"gap"})
 

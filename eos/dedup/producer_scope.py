@@ -1,11 +1,12 @@
 """Which verdict does each record get if a producer's numbers span several partitions?
 
-`scalar_producer_scope` is the specification, with the rules and a worked example. This
-module decides all records of a shard at once, with numpy.
+`scalar_producer_scope` is the specification, with the rules and a worked example. This module
+decides all records of a shard (a sixteenth of the producers, by hash) at once, with numpy.
 
-The state of an epoch has the accepted numbers (`runs`) and the lowest missing number (`base`).
-Missing numbers from `begin` to `base` are still accepted. `begin` is less than `base` only if the
-producer's first known record was in the middle of its sequence.
+The state of an epoch has the accepted numbers (`runs`) and the lowest number that is awaited
+(`base`). Missing numbers from `begin` to `base` are not awaited, but accepted if they arrive.
+`begin` is less than `base` only if the producer's first known record was in the middle of its
+sequence.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS
 
 EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
-_SMALL = 1 << 16  # if all epochs are below this, they are used as ranks
+_SMALL = 1 << 16  # if all epochs are below this limit, each epoch is used as its own rank
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(len(VERDICTS))
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRules:
-    """Rules of `scope: producer`. A gap is `window` or more above the lowest missing number."""
+    """Dedup rules of `scope: producer`. Numbers wrap to 0 at `sequences`; UNWRAPPED: never.
+
+    A number `window` or more above the lowest missing number is a gap."""
 
     window: int
     accepts_gap: bool = False
@@ -39,7 +42,9 @@ class ScopeRules:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Stamps of the stamped records. `place` is the partition's index, by topic and partition."""
+    """Arrays with one element per record. Records without a valid stamp are left out.
+
+    `producer` and `place` are indexes; `place` numbers partitions by topic and partition."""
 
     producer: Ints
     epoch: Ints
@@ -50,9 +55,9 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """States, ordered by producer and epoch.
+    """Dedup states, one for each producer and epoch, ordered by both.
 
-    - Owners of `runs` are indexes into these arrays.
+    - `runs` has the accepted numbers. The owner of a run is the index of its state.
     - The states of the producer's epochs up to `forgotten` were removed; -1 if none was.
     - Fence n: in the partition `fence_place[n]`, the newest epoch of a producer is the one of the
       state with the index `fence_owner[n]`.
@@ -75,8 +80,10 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True)
 class ScopeVerdicts:
-    """Verdicts of a shard. `codes` are indexes into VERDICTS. `missing` is the lowest missing
-    number that makes a record a gap. `moved` has the producers with a changed state."""
+    """Verdicts on the records of one shard, as indexes into VERDICTS (`codes`).
+
+    `missing` has, for each gap, the lowest number that is missing. `epochs` has the states after
+    the records. `moved` has the indexes of the producers whose state changed."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints
@@ -86,7 +93,7 @@ class ScopeVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Groups, in order: one for each epoch of a producer that has a state or a record."""
+    """Pairs of producer and epoch ("groups") that have a state or a record, ordered by both."""
 
     producer: Ints
     epoch: Ints
@@ -97,7 +104,7 @@ class _Groups:
 
     @classmethod
     def of(cls, stamps: Stamps, known: Epochs, counts: Flags) -> tuple[_Groups, Ints, Ints]:
-        """Return the groups, and the group of each state and each record.
+        """Return the groups, the group of each state, and the group of each record.
 
         `counts` marks the records that are not fenced.
         """
@@ -128,7 +135,7 @@ class _Groups:
         return groups, of_known, of_row
 
     def was(self, values: Ints) -> Ints:
-        """Return the value in each group's previous state; 0 if it has none."""
+        """Return each group's element of `values`, which has one per state; 0 without a state."""
         found = np.zeros(len(self.known), np.int64)
         is_known = self.known >= 0
         found[is_known] = values[self.known[is_known]]
@@ -136,7 +143,7 @@ class _Groups:
 
 
 def decide(stamps: Stamps, known: Epochs, rules: ScopeRules) -> ScopeVerdicts:
-    """Return the verdict of each record and the states after them."""
+    """Return each record's verdict with `scope: producer`, and the states after all records."""
     if not len(stamps.epoch):
         nothing = np.zeros(0, np.int64)
         return ScopeVerdicts(nothing.astype(np.int8), nothing, known, nothing)
@@ -208,7 +215,7 @@ class _Fences:
     def of(
         cls, stamps: Stamps, known: Epochs, rules: ScopeRules, groups: _Groups, group: Ints
     ) -> _Fences:
-        """Return the fences. `group` has each record's index in `groups`, ignoring all fences."""
+        """Return the fences after these records. `groups` counts fenced records, too."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
         # A rejected record fences no epoch, or one corrupt stamp would fence all other records.
@@ -231,7 +238,7 @@ class _Fences:
         is_last = np.append(is_first[1:], True)
         last, first = order[is_last], order[is_first]
         top = newest[is_last]
-        # Epoch 0 can't fence any epoch.
+        # Epoch 0 fences nothing, because no epoch is older.
         has_fence = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)
         is_raised = has_fence & ~((first < len(owner)) & (fence[first] == top))
         return cls(
@@ -245,7 +252,7 @@ class _Fences:
 
 @dataclass(frozen=True, slots=True)
 class _ScopeResult:
-    """Verdict code of each record of a micro-batch, and the state of each group after it."""
+    """Each record's verdict code, and each group's state after all records of a micro-batch."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints  # set for gaps only
@@ -328,8 +335,8 @@ class _ScopeResult:
 def _begins(
     owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: ScopeRules
 ) -> tuple[Ints, Ints, Flags]:
-    """Return `begin` and `base` of each group, and which numbers are the first of an unknown
-    producer without being 0."""
+    """Return each group's `begin` and `base` before these records. Also return which numbers are
+    the first number of an unknown producer and not 0."""
     begin, base = groups.was(known.begin), groups.was(known.base)
     is_unknown = (groups.known < 0) & ~groups.is_new & ~groups.is_over
     is_first_number = group_starts(owner) & is_unknown[owner] & (number != 0)
@@ -343,13 +350,16 @@ def _begins(
 def _gaps(
     runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: ScopeRules
 ) -> tuple[Flags, Ints]:
-    """Return which numbers at `base` or above are gaps, and the lowest missing one of each."""
+    """Return which numbers are gaps, and the lowest missing number below each of them.
+
+    All numbers must be at the `base` of their group or above."""
     above = runs.chosen(runs.first >= base[runs.owner])
     every = above.ordered_with(owner, number)
     if not rules.accepts_gap:
         lowest = every.filled_from(base)[owner]
         return number >= lowest + rules.window, lowest
-    # A gap is a record that abandons more missing numbers than the previous record.
+    # Accepting a number abandons each hole that begins `window` or more below it. The number is a
+    # gap if it abandons a hole that no lower number abandons.
     every = every.merged()
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)
@@ -357,7 +367,7 @@ def _gaps(
     is_gap: Flags = (given_up >= 0) & group_starts(given_up)
     if not len(holes):
         return is_gap, number
-    # The first hole of the epoch, or the next hole above those that were abandoned before.
+    # The lowest missing number is in the first hole that no lower number abandons.
     before = np.append(-1, given_up[:-1])[: len(owner)]
     is_own = (before >= 0) & (holes.owner[np.maximum(before, 0)] == owner)
     lowest = np.where(is_own, before + 1, np.searchsorted(holes.owner, owner))
@@ -367,7 +377,7 @@ def _gaps(
 def _settled(
     runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: ScopeRules
 ) -> tuple[Ints, Ints, NumberRanges]:
-    """Return `begin`, `base` and `runs` as they are stored, without numbers below the window."""
+    """Return the `begin`, `base` and `runs` to store, without runs that end below `begin - 1`."""
     top = base - 1
     top[runs.owner] = runs.last  # ordered: the highest run is assigned last
     is_contiguous = (begin == base) | has_gap

@@ -1,11 +1,11 @@
 """How does a Spark task validate records if a producer's numbers span several partitions?
 
-This is `scope: producer`. Validation needs only the stamps, grouped by producer. It happens either
-before the write, in its own Spark job (`stamp_shards`), or after the write, in the writing tasks
-(`optimistic_pass`). Producers are divided into shards. The stage decides all records of a shard at
-once and writes their verdicts to files. A task that reads the source later looks up the verdicts in
-these files (`verdict_lookup`). So a record has one verdict in an attempt, however often Spark reads
-it.
+This is `scope: producer`. Validation needs only the stamps (producer id, epoch, sequence), grouped
+by producer. It happens either before the write, in its own Spark job (`stamp_shards`), or after the
+write, in the writing tasks (`optimistic_pass`). A hash divides the producers into shards. The stage
+decides all records of a shard at once and writes their verdicts to files. A task that reads the
+source later looks up the verdicts in these files (`verdict_lookup`). So a record has one verdict in
+an attempt, however often Spark reads the record.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -41,7 +41,7 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import Verdict
 from eos.seal import Seal, of_this_process
 
-_FIRST_BUCKETS = 1  # per shard; there are many shards
+_FIRST_BUCKETS = 1  # state files of a new shard; one is enough, since there are 16 shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ProducerScopeStage:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the schema of the stamps."""
+        """Return the Arrow schema of the stamps; it lacks the topic if the source has only one."""
         return stamp_shards.schema(is_of_one_topic=bool(self.topic))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,7 +88,7 @@ class ProducerScopeStage:
 
     def validate(self, parts: Iterable[stamp_shards.Part]) -> None:
         spool = StateSpool(self.pipeline, self.folder, self.work)
-        # Collect all records of a shard, because those of a producer are decided together.
+        # Collect all records of a shard, because all records of a producer are decided together.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
@@ -110,8 +110,8 @@ class ProducerScopeStage:
 class _ShardValidator:
     """Verdicts and producer states of one shard in one attempt.
 
-    `states` has the states of the loaded buckets, followed by the changed states. A row whose
-    `_is_current` is false was replaced by a later row."""
+    `states` has the states of the loaded buckets (state files), followed by the changed states. If
+    `_is_current` is false for a row, a later row has replaced it."""
 
     pipeline: str
     home: TopicPartition
@@ -173,8 +173,9 @@ class _ShardValidator:
         self._is_current = np.concatenate((self._is_current, np.ones(len(bucket), np.bool_)))
 
     def _without_idle(self, bucket: int, states: pa.Table) -> pa.Table:
-        """Return the states without idle producers. A producer is kept or removed with all its
-        epochs."""
+        """Return the states of the producers that were not idle for `forget_ms`.
+
+        A producer is kept or removed with all its epochs."""
         is_young = self.now_ms - newest_ms(states) < self.policy.forget_ms
         if is_young.all():
             return states
@@ -207,9 +208,9 @@ class _ShardValidator:
         self.account.add(rows, lambda at: self._missing(missing, at))
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
-        """Return each row's partition number and the partitions' names.
+        """Return the index of each row's partition, and the partitions' names by index.
 
-        Numbers follow the order of topic and partition."""
+        Partitions are ordered by topic and partition number. The report gets their row counts."""
         named, numbers = topic.dictionary_encode(), ints_of(partition)
         topics = named.dictionary.to_pylist()
         rank = np.argsort(np.argsort(np.array(topics)))  # of each topic in sorted order

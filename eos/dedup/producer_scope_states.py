@@ -1,6 +1,7 @@
 """How are the states of `scope: producer` converted between files and numpy arrays?
 
-The files hold an Arrow table. `producer_scope` computes with arrays of numbers.
+A state has the accepted sequence numbers of one producer and epoch. A Parquet file of states is
+read as an Arrow table. `producer_scope` computes with numpy arrays of numbers.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from eos.producers.sequences import Ints
 
 @dataclass(frozen=True, slots=True)
 class ProducerNumbers:
-    """Mapping of producers and partitions to numbers and back, shared by rows and states.
+    """Mapping of producers and partitions to numbers and back, shared by records and states.
 
-    Partitions are texts, `TOPIC-PARTITION`, and a partition's number is its index in `places`."""
+    The number of a producer or partition is its index in `producers` or `places`. A partition is
+    the text `TOPIC-PARTITION`."""
 
     producers: pa.Array
     places: pa.Array
@@ -42,7 +44,9 @@ class ProducerNumbers:
         return ints_of(found, null=-1)
 
     def known(self, own: pa.Table, producers: Ints) -> tuple[Epochs, ProducerNumbers]:
-        """Return the states as arrays, and a mapping that also has the states' partitions."""
+        """Return the states `own` as arrays, and a mapping that also has the states' partitions.
+
+        `producers` has the number of each state's producer."""
         lists = one_array(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
@@ -71,7 +75,7 @@ class ProducerNumbers:
         return epochs, ProducerNumbers(self.producers, every)
 
     def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
-        """Return the states as a table. `now_ms` has each producer's time of its last change."""
+        """Return the states as a table. `now_ms` has the time of the last change by producer."""
         order = np.argsort(epochs.fence_owner, kind="stable")
         places = self.places.take(longs(epochs.fence_place[order]))
         columns = {
@@ -89,7 +93,7 @@ class ProducerNumbers:
 
 
 def newest_ms(states: pa.Table) -> Ints:
-    """Return, for each row, the time of its producer's last change, of all epochs."""
+    """Return, for each state, when any state of the same producer changed last, in ms."""
     producers = ints_of(one_array(states.column("producer")).dictionary_encode().indices)
     newest = np.zeros(int(producers.max(initial=-1)) + 1, np.int64)
     np.maximum.at(newest, producers, ints_of(states.column("at_ms")))

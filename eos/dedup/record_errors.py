@@ -1,6 +1,6 @@
-"""Which error does the run end with if dedup rejects a record?
+"""Which error ends the run if dedup rejects a record?
 
-It names the record's position, its producer, its stamp, and the expected sequence number.
+The error names the record's position, producer, epoch and sequence, and the expected sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _CAUSES = {
     "recover PIPELINE --accept-gap` to continue once without them",
     "late": "its number is below the expected one, and it is not proven to be a duplicate: did the "
     "upstream reorder its records?",
-    "unknown_producer": "the producer's first records are older than dedup, or its state expired",
+    "unknown_producer": "the producer sent its first records before dedup was enabled, or dedup's "
+    "state of the producer expired",
     "unstamped": "does every upstream stamp its records? Epoch and sequence are whole numbers, 0 "
     "to 2^62 - 1, below `wraps_at` where they wrap; docs/dedup.md shows how",
 }
@@ -35,7 +36,7 @@ _CAUSES = {
 def refusal(
     pipeline: str, rows: VerdictRows, at: int, details: str, *, has_window: bool = False
 ) -> RecordRefusedError:
-    """Return the error for the row `at`.
+    """Return the error that ends the run because of the record in row `at`.
 
     `details` is a text about the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
@@ -61,9 +62,10 @@ def refusal(
 
 
 def expected_text(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> str:
-    """Return the text about the expected number, for a producer with one sequence per partition.
+    """Return a text about the number that was expected at row `at`, with `scope: partition`.
 
-    `before` has the producers' states at the beginning of the chunk."""
+    It is empty if the producer was unknown or the record has no stamp. `before` has the producers'
+    states before these rows."""
     state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
     if state is not None and state.epoch == rows.epoch[at].as_py() and state.ranges:
         return f", expected {(state.ranges[-1].last + 1) % policy.rules.sequences}"
@@ -73,10 +75,11 @@ def expected_text(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) 
 
 
 def expected_number(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
-    """Return the number that was expected at the row `at`, which is a gap.
+    """Return the number that was expected at row `at`, whose verdict is `gap`.
 
-    It is one above the last accepted number of the same epoch. Accepted gaps may be frequent. So
-    unlike `expected_text`, this function does not replay the records one by one."""
+    The number is one above the last accepted number of the same epoch, or 0 in a new epoch.
+    Accepted gaps may be frequent. So this function does not replay the producer's records one by
+    one, as `expected_text` does."""
     producer, epoch = rows.producer[at], rows.epoch[at]
     own = pc.and_(
         pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)

@@ -1,6 +1,7 @@
-"""How does a task get the topic, partition and offset of its rows?
+"""How does a Python task of dedup get the topic, partition and offset of its rows?
 
-The JVM sends them in as few columns as possible, because each column takes time.
+Each column costs time between JVM and Python. So partition and offset are one 64-bit number, and
+the topic is a column only if the source has several topics.
 """
 
 from __future__ import annotations

@@ -72,8 +72,10 @@ class EpochState:
         return start
 
     def has(self, number: int, modulus: int) -> bool:
-        """Return whether the number was provably accepted. Below `begin` this is so if all numbers
-        from it up to `begin` were. A number half of `modulus` back may be a newer one."""
+        """Return whether the number was provably accepted.
+
+        A number below `begin` must be in an unbroken run of accepted numbers up to `begin`. Numbers
+        wrap at `modulus`, so one half of it or more below the newest number proves nothing."""
         if number not in self.accepted or number <= max(self.accepted) - modulus // 2:
             return False
         return number >= self.begin or self.missing(number) >= self.begin
@@ -81,8 +83,10 @@ class EpochState:
 
 @dataclass
 class ProducerState:
-    """Epochs of a producer. `fences` has the newest epoch in each partition. Epochs up to
-    `forgotten` have no state any more."""
+    """States of a producer's newest epochs.
+
+    `fences` has the producer's newest epoch in each partition. The states of epochs up to
+    `forgotten` were removed."""
 
     epochs: dict[int, EpochState] = field(default_factory=dict)
     fences: dict[int, int] = field(default_factory=dict)
@@ -146,15 +150,17 @@ class ProducerScope:
         return found
 
     def _verdict(self, known: ProducerState, stamp: Stamp, newest: int) -> str:
-        """Return the verdict, and accept the number if the verdict allows it. `newest` is the
-        newest epoch before the micro-batch."""
+        """Return the verdict, and accept the number if the verdict allows it.
+
+        `newest` is the producer's newest epoch before the micro-batch, or its lowest epoch in the
+        micro-batch if the producer is unknown."""
         epoch, number = stamp[:2]
         state = known.epochs.get(epoch)
         self.expected[stamp[2:]] = state.missing(state.base) % self.circle if state else 0
         if state is None and epoch <= known.forgotten:
             return "late"
         if state is None and number and epoch <= newest:
-            # Earlier records of this epoch may have been accepted before they were forgotten.
+            # Lower numbers of this epoch may have been accepted before its state was removed.
             lowest = number - self.window
             begin = lowest if self.circle != UNWRAPPED else max(0, lowest)
             known.epochs[epoch] = EpochState(begin, number, {number})

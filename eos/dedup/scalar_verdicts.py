@@ -53,10 +53,10 @@ class PartitionScope:
     accepts_gap: bool = True
     # By partition and producer: the newest epoch, and its accepted numbers as they arrived.
     states: dict[tuple[int, bytes], tuple[int, list[int]]] = field(default_factory=dict)
-    expected: dict[Place, int] = field(default_factory=dict)  # the expected number
+    expected: dict[Place, int] = field(default_factory=dict)  # number expected at each position
 
     def verdicts(self, records: Iterable[StampedRecord]) -> dict[Place, str]:
-        """Return the verdict of each record. Records of a partition must be in offset order."""
+        """Return the verdicts by position. Records of a partition must be in offset order."""
         return {each[:2]: self.verdict(each) for each in records}
 
     def verdict(self, record: StampedRecord) -> str:
@@ -97,7 +97,7 @@ class PartitionScope:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return ranges such as `0-2, 7`."""
+    """Return the numbers as text, with ranges: `0-2, 7` for 0, 1, 2 and 7."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][-1] + 1:

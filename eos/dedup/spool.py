@@ -1,7 +1,7 @@
 """Which files does a task write after it validated all records of a partition or shard?
 
-It writes the changed states as Parquet files. Then it writes a report that names these files. No
-Delta commit names them yet.
+It writes the changed states of producers as Parquet files. Then it writes a JSON report that names
+these files. The driver adds the files to the Delta table of states later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eos.producers.sequences import Ints
 
 
 class ShardResult(Protocol):
-    """Result of the validation of one partition or shard (`home`).
+    """Result of dedup's validation of one source partition or shard of producers (`home`).
 
     `count` is the number of states in memory: those of the buckets in `read`. `changed` has the
     buckets in which a state changed or expired."""
@@ -55,7 +55,7 @@ class ShardResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StateSpool:
-    """Writer of states and reports.
+    """Writer of a task's state files and reports.
 
     `folder` is the folder of the `producers` table, `work` the folder of the attempt."""
 
@@ -94,7 +94,9 @@ class StateSpool:
             raise write_error(self.pipeline, files, self.folder, error) from error
 
     def _written(self, result: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
-        """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
+        """Write a file for each changed bucket, unless it has no states any more.
+
+        Return `[bucket, path, rows, bytes]` of each file."""
         if not changed:
             return []
         states, bucket = result.by_bucket(buckets)
@@ -112,8 +114,9 @@ class StateSpool:
         return files
 
     def _noted(self, account: Account) -> str:
-        """Write the file with the verdicts of single records. Return its path, or "" if there are
-        none."""
+        """Write the file of the records that the account lists one by one, with their verdicts.
+
+        Return its path, or "" if the account lists none."""
         if not account.notes:
             return ""
         place = Path(self.work, f"{uuid.uuid4().hex}.parquet")
@@ -125,7 +128,7 @@ class StateSpool:
         place = Path(self.work, f"{uuid.uuid4().hex}.json")
         unfinished = place.with_suffix(".part")
         unfinished.write_text(json.dumps(report), encoding="ascii")
-        os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
+        os.replace(unfinished, place)  # noqa: PTH105 - as atomic as Path.replace
 
 
 def write_error(pipeline: str, files: str, folder: str, error: OSError) -> EosError:

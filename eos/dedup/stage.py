@@ -1,4 +1,4 @@
-"""How does a Spark task deduplicate the records of the source partitions it reads?
+"""How does a Spark task deduplicate the source partitions that it reads (`scope: partition`)?
 
 The stage runs right after the source and before any filter. It reads the position and the stamp of
 each record and returns one verdict code per record. A stamp is the producer id, epoch and
@@ -8,8 +8,8 @@ one after the other. At the end of each it writes:
 - the partition's new states, as Parquet files in the table's folder; no Delta commit names them yet
 - one *report*, a JSON file in the attempt's folder, which names these files
 
-Both depend only on the previous state, the rows and the attempt's clock. A task that Spark runs
-again writes the same content under other names, and the driver may use either.
+Files and report depend only on the previous states, the rows and the attempt's start time. A task
+that Spark runs again writes the same content under other names, and the driver may use either.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -34,8 +34,8 @@ from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
-# Rows that are decided together. So many rows wait for their verdicts: in Spark, or in this process
-# if it reads them itself (`spark/header_validation.py`, with a lower limit).
+# Rows that are validated together. So up to this many rows wait for their verdicts: in Spark, or in
+# this process if it reads Kafka itself (`spark/header_validation.py`, with a lower limit).
 CHUNK_ROWS = 1 << 17
 CHUNK_BYTES = 32 << 20  # limit of the size of the producer ids, which may be long
 
@@ -48,7 +48,7 @@ def _never() -> bool:
 
 
 def _ended(partitions: Iterable[TopicPartition], batches: list[Columns]) -> list[TopicPartition]:
-    """Return the partitions of which no more rows follow: all but that of the last row."""
+    """Return the partitions that have no more rows: all except the partition of the last row."""
     for topic, partition, *_ in reversed(batches):
         if len(topic):
             last = TopicPartition(topic[-1].as_py(), partition[-1].as_py())
@@ -100,7 +100,8 @@ class DedupStage:
             rows, size = rows + len(batch[3]), size + batch[3].nbytes
             if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or is_full():
                 yield from self._validated(waiting, validators)
-                # The states of all partitions would fill the memory of a task that reads many.
+                # Release states as soon as their partition ends: those of all partitions that a
+                # task reads may not fit into memory.
                 for tp in _ended(validators, waiting):
                     spool.write(validators.pop(tp))
                 waiting, rows, size = [], 0, 0

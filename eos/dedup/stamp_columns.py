@@ -25,14 +25,14 @@ class StampPlace:
     def sql(self) -> str:
         """Return a SQL expression for the bytes of this part; null if the record lacks it."""
         if self.kind == "header":
-            # filter(headers, h -> ...) is interpreted by Spark and five times slower. So reverse
-            # the keys, once for all parts of a stamp, and search them. array_position returns 0
-            # if the key is missing. Then the index is one after the last header, for which get()
-            # returns null.
+            # filter(headers, h -> ...) is interpreted by Spark and five times slower. So search
+            # the reversed keys for the last header of this name; Spark reverses them once for all
+            # parts of a stamp. If the key is missing, array_position returns 0. Then the index is
+            # one after the last header, for which get() returns null.
             last = f"array_position(reverse(headers.key), {_text(self.name)})"
             return f"get(headers, CAST(size(headers) - {last} AS INT)).value"
         if self.kind == "value":
-            # In brackets, no character of a name has a special meaning.
+            # Put names in brackets, where no character has a special meaning in a JSON path.
             path = "$" + "".join(f"['{part}']" for part in self.name.split("."))
             return f"CAST(get_json_object(CAST(value AS STRING), {_text(path)}) AS BINARY)"
         return "key"
@@ -51,20 +51,23 @@ class StampRules:
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """Return SQL expressions for id, epoch and sequence; null if missing or malformed."""
+        """Return SQL expressions for id, epoch and sequence.
+
+        Their values are null if missing; epoch and sequence also if they are no whole number."""
         return self.producer.sql, _number(self.epoch), _number(self.sequence)
 
     @property
     def header_names(self) -> tuple[str, ...]:
-        """Return the names for `header_stamps`; empty if a part of the stamp is not a header."""
+        """Return the header names of id, epoch and sequence; empty if one is not a header."""
         places = (self.producer, self.epoch, self.sequence)
         is_in_headers = all(each.kind == "header" for each in places)
         return tuple(each.name for each in places) if is_in_headers else ()
 
     @property
     def reading(self) -> tuple[str, ...]:
-        """Return where id, epoch and sequence are read from. Existing states are valid only for the
-        same places."""
+        """Return where id, epoch and sequence are read from, as `KIND(NAME)`.
+
+        States of producers are valid only while these places stay the same."""
         return tuple(
             f"{each.kind}({each.name})" for each in (self.producer, self.epoch, self.sequence)
         )

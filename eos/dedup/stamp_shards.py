@@ -1,8 +1,8 @@
-"""How do stamps get from the tasks that read them to the tasks that validate them?
+"""How does Spark shuffle stamps from the tasks that read them to the tasks that validate them?
 
-The reading task splits the stamps by shard. If several tasks validate, it packs each shard's part
-of a chunk into one row. So Spark shuffles few large rows instead of many small ones, because the
-cost of a shuffle depends on the number of rows.
+A stamp is a record's producer id, epoch and sequence. The reading task splits the stamps by shard
+(a hash of the producer id). If several tasks validate, it packs each shard's part of a chunk into
+one row. The cost of a shuffle depends on the number of rows, so few large rows are cheaper.
 
 Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
@@ -37,8 +37,8 @@ STAMPS = pa.schema(
 PACKED = "shard int, blob binary"
 Part = tuple[int, pa.RecordBatch]  # number of a shard, and stamps of it
 _PACKED = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
-# A chunk has as many rows as Spark passes at a time; larger chunks were slower. A task holds
-# several copies of a chunk (20 MB with short ids).
+# Limits of the stamps that are packed together. Spark passes at most 50,000 rows at a time, too.
+# Larger chunks were slower. A task holds several copies of a chunk (20 MB with short ids).
 CHUNK_ROWS_MAX = 50_000
 CHUNK_BYTES_MAX = 4 << 20
 
@@ -94,7 +94,7 @@ def chunks(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 
 def split_by_shard(stamps: pa.RecordBatch) -> Iterator[Part]:
-    """Yield each shard in the stamps with its part, in the order of shards."""
+    """Yield the number of each shard that occurs and its stamps, in the order of shards."""
     shards = shards_of(stamps.column(stamps.schema.get_field_index("producer")))
     order = np.argsort(shards, kind="stable")  # 8-bit values: numpy uses a radix sort
     ordered = stamps.take(array_of(order, pa.int64()))
@@ -118,7 +118,7 @@ def shards_of(producers: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _whole(held: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batches as one. Cast, because Spark can be configured to use 64-bit offsets."""
+    """Return the batches as one, cast to `schema`: Spark may use 64-bit Arrow offsets."""
     columns = [
         pa.concat_arrays([each.column(at).cast(field.type) for each in held])
         for at, field in enumerate(schema)

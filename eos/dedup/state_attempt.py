@@ -1,6 +1,8 @@
-"""What did the tasks of an attempt report, and which state files does it leave?
+"""How does the driver collect dedup's results from the tasks of an attempt, and commit them?
 
-Each task writes a report for each partition or shard that it has validated (`spool`).
+An attempt is one try at a micro-batch. Each task writes a JSON report for each source partition, or
+shard of producers, that it has validated (`spool`). The driver commits the state files that these
+reports name to the Delta table of the producers' states.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from eos.dedup.verdict_lookup import VerdictLookup, first_of
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError
 from eos.kafka.api import TopicPartition
 
-PRODUCERS_LISTED_MAX = 100  # limit of one ledger record; producers with the most records go first
+PRODUCERS_LISTED_MAX = 100  # per ledger record; producers with the most records are listed first
 
 
 class Dead(NamedTuple):
@@ -44,7 +46,9 @@ class VersionRecord(NamedTuple):
 
 @dataclass(slots=True)
 class StateAttempt:
-    """Dedup of one attempt: its stage and, after the job, the reports of its tasks."""
+    """Dedup of one attempt: its function for Spark tasks, and the reports of its tasks.
+
+    `known` has the state files before the attempt, `save` commits those after it."""
 
     known: Files
     stage: DedupStage | ProducerScopeStage
@@ -53,9 +57,9 @@ class StateAttempt:
     def validated(self) -> Counter[TopicPartition]:
         """Return how many records the tasks have validated, by source partition.
 
-        A partition is missing if it has no records, or if Spark pruned its rows because no sink
-        reads them. The caller must validate pruned partitions, too, because the next states must
-        include their records."""
+        The result lacks a partition if it has no records, or if Spark pruned its rows because no
+        sink reads them. The caller must validate pruned partitions, too, because the next states
+        must include their records."""
         counts: Counter[TopicPartition] = Counter()
         for tp, report in self.reports().items():
             for topic, partition, count in report.get("places", [(*tp, report["records"])]):
@@ -101,12 +105,12 @@ class StateAttempt:
         )
 
     def lookup(self) -> VerdictLookup:
-        """Return the verdicts of `scope: producer`, for tasks that read the records afterwards."""
+        """Return a lookup of this attempt's verdicts, for tasks that read the records again."""
         files = tuple(each["notes"] for each in self.reports().values() if each["notes"])
         return VerdictLookup(self.stage.pipeline, files, self.validated(), self.stage.topic)
 
     def optimistic_pass(self) -> OptimisticPass:
-        """Return the function for a job that writes the rows first and then validates them."""
+        """Return the function for a Spark job that writes all rows and validates them later."""
         return OptimisticPass(self.stage.pipeline, self.stage.work, self.stage.topic)
 
     def counts(self) -> Mapping[str, int]:
@@ -115,7 +119,7 @@ class StateAttempt:
         return found
 
     def dead(self) -> list[Dead]:
-        """Return the records that go to the dead letters, by verdict."""
+        """Return, for each verdict with dead letters, their count and the first one's position."""
         policy, reports = self.stage.policy, self.reports().values()
         found = []
         for name in sorted(policy.dead):
@@ -126,7 +130,10 @@ class StateAttempt:
         return found
 
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
-        """Commit the states after this attempt as a version. No ledger record names it yet."""
+        """Commit the producers' states after this attempt as a new version of the Delta table.
+
+        The version counts once the attempt's ledger record, which names it, has committed. The
+        caller passes `reached` to simulate crashes at named points."""
         reports = self.reports()
         manifest = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
         files: dict[BucketKey, BucketFile] = {}
@@ -145,10 +152,10 @@ class StateAttempt:
 def summary_of(
     reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
 ) -> Mapping[str, Any]:
-    """Return the summary for the ledger record.
+    """Return dedup's summary of an attempt for its ledger record.
 
-    It counts all verdicts and dead letters. It lists the producers that have other verdicts than
-    `appended`. For gaps it lists the expected number and the actual number."""
+    The summary counts records by verdict, and dead letters. It lists producers with verdicts other
+    than `appended` and `unstamped`. Gaps have the expected and the actual number."""
     verdicts: dict[str, int] = {}
     producers: list[Any] = []
     for _, report in sorted(reports.items()):
@@ -168,9 +175,9 @@ def summary_of(
 
 
 def _after(manifest: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
-    """Return the state files of one partition after an attempt.
+    """Return the state files of one partition or shard after an attempt.
 
-    If the number of buckets grew, no previous file is in use."""
+    If the number of buckets grew, all files were rewritten, so none of `manifest` remains."""
     changed, is_grown = set(report["changed"]), report["buckets"] != manifest.buckets
     files = {} if is_grown else {b: file for b, file in manifest.files.items() if b not in changed}
     for bucket, path, rows, size in report["files"]:

@@ -1,7 +1,8 @@
 """How are the producers' states of a pipeline stored in its Delta table `producers`?
 
-No other module of dedup imports Delta. A version of the states is a Delta version plus a random
-token, which the Delta version carries as an application transaction.
+A producer's state has its newest epoch and the sequence numbers that dedup accepted. No other
+module of dedup imports Delta. A version of the states is a Delta version plus a random token, which
+the Delta version carries as an application transaction.
 
 Only the ledger decides which version is valid: its records name the version for each position. A
 version that no ledger record names is never used, even if it is the newest one. Each commit lists
@@ -51,10 +52,10 @@ Files = Mapping[BucketKey, BucketFile]
 
 
 class StateVersion(NamedTuple):
-    """Name of a version of the states in the ledger: `DELTA_VERSION/RULES/TOKEN`.
+    """Name of a version of the producers' states in the ledger: `DELTA_VERSION/RULES/TOKEN`.
 
-    `rules` is a hash of the rules by which stamps were read and validated. The states are valid
-    only under the same rules."""
+    `rules` is a hash of the settings by which stamps (producer id, epoch, sequence) were read and
+    validated. The states are valid only under the same settings."""
 
     delta_version: int
     rules: str
@@ -78,7 +79,9 @@ class ProducersTable:
         self._is_due = False  # whether maintenance is due
 
     def files(self, version: StateVersion) -> Files:
-        """Return the files of a version. Raise PromiseBrokenError if it no longer exists."""
+        """Return the state files of a version.
+
+        Raise PromiseBrokenError if the version is gone, or if another attempt wrote it."""
         with self._wrapped_errors():
             try:
                 table = DeltaTable(self.location, version=version.delta_version)
@@ -91,7 +94,9 @@ class ProducersTable:
             return _files(table)
 
     def commit(self, files: Files, rules: str) -> StateVersion:
-        """Commit a new version with exactly these files. They must be in the folder already."""
+        """Commit a new version with exactly these state files, and return its name.
+
+        The files must be in the table's folder already."""
         require_room(self.location)
         with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
@@ -129,10 +134,10 @@ class ProducersTable:
             table.vacuum(dry_run=False, full=True)
 
     def _older(self) -> DeltaTable | None:
-        """Return the table as of `KEPT_HOURS` ago, or None.
+        """Return the table as of `KEPT_HOURS` ago; None if no log entry is that old.
 
-        Delta expires log entries by age alone. A version that was current for days would otherwise
-        be deleted as soon as another version replaces it."""
+        Cleanup of that version keeps its own log entry. Delta expires entries by age alone, so from
+        the newest version it would delete one that was current for days and was just replaced."""
         before = time.time() - KEPT_HOURS * 3600
         entries = (self.location / "_delta_log").glob("*.json")
         old = (each.stem for each in entries if each.stat().st_mtime <= before)

@@ -1,8 +1,8 @@
-"""Which producer states does an attempt begin with, and which does it leave?
+"""How do dedup's producer states commit and abort together with the Kafka transaction?
 
 Tasks write state files and reports (`stage`). Before the transaction ends, this module commits the
-files as a new version of the `producers` table. The attempt's ledger record names that version. So
-the states are committed if and only if the transaction is. If the driver dies:
+files as a new version of the Delta table `producers`. The attempt's ledger record names that
+version. So the states are committed if and only if the transaction is. If the driver dies:
 
 - before the Delta commit: no version has the new files. The ledger names the previous version,
   and the next attempt begins with that one. `maintain` deletes the files later.
@@ -51,31 +51,37 @@ _WORK = "_attempts"  # Delta readers ignore names that begin with _
 
 @dataclass(slots=True)
 class StateVersions:
-    """Producer states of one pipeline, on the driver.
+    """Driver's access to the versions of a pipeline's producer states.
 
-    `reading` describes where the parts of a stamp are read from. If it changes, existing states are
-    rejected, because they have other ids and numbers."""
+    `reading` describes where producer id, epoch and sequence are read from. If it changes, existing
+    states are rejected, because they have other ids and numbers."""
 
     pipeline: str
     table: ProducersTable
     policy: Policy
     reading: tuple[str, ...]
     topic: str = ""  # the only source topic; empty: each row names its topic
-    _files: tuple[str, Files] = field(default=("", {}), init=False)  # a version and its files
+    _files: tuple[str, Files] = field(default=("", {}), init=False)  # last used version, its files
     _work: Path | None = field(default=None, init=False)  # folder of our last attempt
 
     @property
     def rules(self) -> str:
-        """Return a hash of all settings that give a state its meaning."""
+        """Return a hash of the settings under which stored states are valid.
+
+        They are the places of id, epoch and sequence, where sequences wrap, and the scope."""
         settings = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
         return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
 
     def require(self, version: str) -> None:
-        """Raise an EosError if no attempt can begin with this version."""
+        """Raise an EosError if this version can't be read, or was written under other rules.
+
+        An empty version means that no producer is known, and is accepted."""
         self._known(version)
 
     def begin(self, version: str, *, accepts_gap: bool = False) -> StateAttempt:
-        """Begin an attempt with this version of the states. With "", all producers are unknown."""
+        """Begin an attempt with this version of the states; if it is "", no producer is known.
+
+        With `accepts_gap`, records with the verdict `gap` are accepted."""
         known = self._known(version)
         work = self._new_work()
         stage = ProducerScopeStage if self.policy.window else DedupStage
@@ -91,8 +97,8 @@ class StateVersions:
         return StateAttempt(known, opened, self._commit)
 
     def maintain(self) -> None:
-        """Clean up the table. Call it after the transaction has committed, because only then the
-        ledger names the newest version."""
+        """Delete what no reader of the table needs any more. Call it after the transaction has
+        committed, because then the ledger names the newest version."""
         self.table.maintain()
 
     def _new_work(self) -> Path:

@@ -1,4 +1,8 @@
-"""Which counts, producers and gaps do reports and ledger records list?"""
+"""What does a task report about the records that it validated?
+
+The report has counts by verdict, the producers of unusual records, and gaps. The driver adds the
+reports up for the ledger record.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,10 @@ from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.record_errors import producer_text
 from eos.dedup.verdict_rows import VerdictRows
 
-SPANS_LISTED_MAX = 1000  # limit of entries in one report; an entry is a producer with a verdict
-GAPS_LISTED_MAX = 20  # limit of producers in one report whose first gap is listed
+SPANS_LISTED_MAX = 1000  # entries per report; each is a partition, a producer and a verdict
+GAPS_LISTED_MAX = 20  # producers per report whose first gap is listed
 _GAP = NAMES.index("gap")
-# Position and verdict code of a record, for tasks that read the record again.
+# Columns of the file with the verdicts of single records, for tasks that read the records again.
 VERDICTS_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("code", pa.int8())]
 )
@@ -43,7 +47,9 @@ class _Span:
 
 @dataclass(slots=True)
 class Account:
-    """Counts of verdicts. `notes` lists each record whose verdict code is in `noted`."""
+    """Verdict counts of one partition or shard.
+
+    `notes` lists each record whose verdict code is in `noted`."""
 
     noted: Collection[int] = ()
     records: int = 0
@@ -53,7 +59,7 @@ class Account:
     _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
     def add(self, rows: VerdictRows, expected: Callable[[int], int] | None = None) -> None:
-        """Add validated rows. `expected` returns the expected number for the index of a gap."""
+        """Count these records. `expected` returns, for the row of a gap, the expected number."""
         self.records += len(rows.codes)
         counts = np.bincount(rows.codes, minlength=len(NAMES))
         self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
@@ -68,9 +74,9 @@ class Account:
             self._add_gaps(rows, expected)
 
     def _add_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
-        """Record the first gap of each producer, ordered by position.
+        """Add the first gap of each producer to the report, in the order of record positions.
 
-        With this order, a repeated task writes the same report."""
+        With a fixed order, a task that Spark runs again writes the same report."""
         at = np.flatnonzero(rows.codes == _GAP)
         rows_of_gaps = longs(at)
         places = {

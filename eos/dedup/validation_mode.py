@@ -1,12 +1,15 @@
-"""Does an attempt validate its records before or after it writes them?"""
+"""Does an attempt validate records before it writes them to Kafka, or afterwards?
+
+An attempt is one try at a micro-batch. Dedup's validation decides which records are duplicates.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
 
-# An upstream that resends records once probably resends again, and a retry takes longer than
-# validation before the write. So this many micro-batches validate first after a micro-batch that
-# had records that dedup does not accept, or an attempt that failed before its validation.
+# After a micro-batch with records that dedup drops or rejects, this many micro-batches validate
+# before they write. The upstream probably resends again, and a retry takes longer than validation
+# before the write. The same applies after an attempt that failed before it validated its records.
 VALIDATE_FIRST_MAX = 8
 
 
@@ -15,12 +18,13 @@ class ValidationMode(Enum):
 
     # Each record has its verdict before it is encoded. With `scope: partition` the reading task
     # holds rows until their verdicts are known. With `scope: producer` a Spark job validates all
-    # records first, and tasks look its verdicts up.
+    # records first, and the tasks that encode records look up these verdicts.
     VALIDATE_FIRST = "validate first"
-    # `scope: producer`: the reading tasks pass rows on and store their stamps. The writing tasks
-    # validate the stamps after they have written. Dedup hardly ever drops a record, and the job
-    # that validates first reads the source once more. If dedup drops a record that was written,
-    # the driver aborts the attempt, and the retry validates first.
+    # Only with `scope: producer`. The reading tasks pass on all rows and store their stamps
+    # (producer id, epoch, sequence). The writing tasks validate the stamps after they have written
+    # the rows. This saves the Spark job that validates first, which reads the source once more. If
+    # a written record has to be dropped, the driver aborts the attempt, and the retry validates
+    # first.
     VALIDATE_AFTER = "validate after"
 
 
@@ -31,14 +35,15 @@ def validation_mode(
     micro_batches_left: int,
     validates_first: bool,
 ) -> ValidationMode:
-    """Return the mode of an attempt. The first line that applies decides:
+    """Return whether an attempt validates before or after the write. The first line that applies
+    decides:
 
     | attempt | mode |
     | --- | --- |
     | not `is_producer_scope` | VALIDATE_FIRST |
     | `validates_first`: the pipeline sets `validate_first: true` | VALIDATE_FIRST |
     | `micro_batches_left` is not 0 | VALIDATE_FIRST |
-    | `is_retry` | VALIDATE_FIRST, with the verdicts of the previous attempt if it has them all |
+    | `is_retry` | VALIDATE_FIRST; the caller may use the verdicts of the previous attempt |
     | any other | VALIDATE_AFTER |
     """
     if not is_producer_scope or validates_first or micro_batches_left or is_retry:
@@ -47,8 +52,8 @@ def validation_mode(
 
 
 def left_after(micro_batches_left: int, *, has_failed: bool) -> int:
-    """Return how many of the next micro-batches validate first.
+    """Return how many micro-batches after this one validate records before they write them.
 
-    `has_failed` is true if writing before validation aborted an attempt of this micro-batch, or
-    would have done so."""
+    `has_failed` is true if this micro-batch has records that must not be written, or if one of its
+    attempts failed before it had validated all records."""
     return VALIDATE_FIRST_MAX if has_failed else max(0, micro_batches_left - 1)

@@ -1,4 +1,7 @@
-"""Which verdict did a record get, if a task reads the record again in the same attempt?"""
+"""How does a task look up the verdicts of records that dedup validated earlier in the attempt?
+
+A verdict is dedup's result for a record, such as `appended` or `duplicate`.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ Places = tuple[Any, Any, Any]
 class VerdictLookup:
     """Function that returns the verdict codes that were decided earlier in the attempt.
 
-    `files` list the records with other verdicts than `appended`. `counts` has the number of
-    validated records per partition. Partitions that are not in `counts` are not checked. `topic` is
-    the only source topic; if it is empty, each row names its topic."""
+    `files` list the records with verdicts other than `appended`. `counts` has the number of
+    validated records per partition; other partitions are not checked. `topic` is the only source
+    topic; if it is empty, each row names its topic."""
 
     pipeline: str
     files: tuple[str, ...]
@@ -89,7 +92,7 @@ class VerdictLookup:
         self._require_all({**dict.fromkeys(self.counts, 0), **passed})
 
     def require_total(self, records: int) -> None:
-        """Raise AttemptFailedError unless as many records were read as were validated."""
+        """Raise AttemptFailedError unless `records` equals the number of validated records."""
         validated = sum(self.counts.values())
         if records != validated:
             raise self._changed("all partitions", validated, records)

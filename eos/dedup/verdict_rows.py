@@ -1,6 +1,7 @@
-"""How are records and their verdicts passed between the modules of dedup?
+"""In which form do the modules of dedup pass records and their verdicts to each other?
 
-This is not part of `policy`, because planning imports `policy` without loading Arrow.
+A verdict is dedup's result for one record, such as `duplicate`. `VerdictRows` is not in `policy`,
+because the planner imports `policy` and must not load Arrow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Codes = npt.NDArray[np.int8]  # indexes into `policy.NAMES`
 
 @dataclass(frozen=True, slots=True)
 class VerdictRows:
-    """Records and their verdict codes: Arrow arrays of the same length as `codes`."""
+    """Positions, stamps and verdict codes of records; each array has one element per record."""
 
     codes: Codes
     topic: Any

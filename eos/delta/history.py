@@ -6,7 +6,7 @@ I/O: the caller passes functions that return single commits.
 
 A version of the table is *whole* if it contains every write that the pipeline made up to it:
 
-- the kept version is whole. It is the version in the ledger, and an earlier check read the history
+- the base version is whole. It is the version in the ledger, and an earlier check read the history
   up to it;
 - a commit that is no RESTORE is whole if the version before it is. That includes the pipeline's
   writes. DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others change rows on purpose;
@@ -23,10 +23,10 @@ Files = frozenset[tuple[str, str]]  # path, and the id of a deletion vector
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit, which made a version of a table.
+    """One commit in a Delta table's log, which made the table's version `version`.
 
-    `wrote` is the offset of the ledger's record if the pipeline made the commit. `target` is the
-    version that a RESTORE names. A RESTORE to a time names none.
+    If the pipeline made the commit, `wrote` is the offset of the ledger record whose rows it wrote.
+    `target` is the version that a RESTORE names. A RESTORE to a time names none.
     """
 
     version: int
@@ -39,7 +39,7 @@ class Commit:
     def is_ours(self) -> bool:
         """Return whether the pipeline wrote rows in this commit.
 
-        A write without rows can't be lost.
+        A commit of the pipeline without rows does not count, since no row of it can be lost.
         """
         return self.wrote is not None and self.changes_rows
 
@@ -56,7 +56,7 @@ class CommitFiles:
 class RemovedWrites:
     """A RESTORE that removed writes of the pipeline.
 
-    `restore` is its own version, and `target` the version that it names, if any. `whole` is the
+    `restore` is its own version, and `target` the version that it names, if any. `complete` is the
     newest version that contains every write, or None if the pipeline wrote again after the RESTORE.
     """
 
@@ -79,15 +79,17 @@ ReadChange = Callable[[int], CommitFiles]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The commits of one table. Both functions raise MissingCommitError for a missing commit."""
+    """History of one Delta table, read with two functions.
+
+    Both raise MissingCommitError if the commit of a version is missing."""
 
     commit: ReadCommit
     change: ReadChange
 
     def kept_version(self, at: int, now: int) -> int:
-        """Return the table's version that has the pipeline's write `at`.
+        """Return the table's version in which the pipeline wrote the ledger record `at`.
 
-        Needed if the ledger's record has no version of the table.
+        It is searched from version `now` back. Call this if the ledger has no version of the table.
         """
         if at < 0:
             return now  # the pipeline never wrote, so nothing can be lost
@@ -97,8 +99,9 @@ class History:
         raise MissingCommitError(0)
 
     def lost(self, base: int, now: int) -> RemovedWrites | None:
-        """Return the RESTORE that removed writes, or None if version `now` is whole. `base` is a
-        version that is known to be whole."""
+        """Return the RESTORE that removed writes of the pipeline; None if version `now` is whole.
+
+        `base` is an older version that is known to be whole."""
         commits = [self.commit(version) for version in range(base + 1, now + 1)]
         complete = [True]  # by version, from `base` on
         for commit in commits:
@@ -114,8 +117,8 @@ class History:
     def _is_complete(self, version: int, base: int, complete: list[bool]) -> bool:
         """Return whether a version contains every write of the pipeline up to it.
 
-        For a version before the kept one, its older commits are searched for a write of the
-        pipeline. The version is whole if there is one, since the check after that write passed. At
+        For a version below `base`, it and its older commits are searched for a write of the
+        pipeline. If there is one, the version is whole, since the check after that write passed. At
         a RESTORE the search continues with its target.
         """
         while version < base:
@@ -168,9 +171,9 @@ def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) 
 
 
 def _lost(commits: list[Commit], complete: list[bool], base: int) -> RemovedWrites:
-    """Return the RESTORE that followed the newest whole version. Commits of other kinds count as
-    no loss, since they change rows on purpose."""
+    """Return the RESTORE that followed the newest whole version. No commit of another kind removes
+    writes, except on purpose."""
     last = max(index for index, is_complete in enumerate(complete) if is_complete)
-    restore = commits[last]  # the first commit is that of version kept + 1
+    restore = commits[last]  # commits[0] made the version after `base`
     is_final = not any(commit.is_ours for commit in commits[last:])
     return RemovedWrites(restore.version, restore.target, base + last if is_final else None)

@@ -33,7 +33,7 @@ class DeltaLog:
         return History(self.commit, self.change)
 
     def newest(self) -> int | None:
-        """Return the table's newest version, or None if there is no table. Lists the folder."""
+        """Return the table's newest version by listing the log's folder; None without a table."""
         names = (_COMMIT.fullmatch(name) for name in self.files.names(f"{self.path}/_delta_log"))
         return max((int(match[1]) for match in names if match), default=None)
 

@@ -1,4 +1,4 @@
-"""Which of the last step's rows and columns does a Delta table get?"""
+"""Which rows and columns that a pipeline's last step returns does a Delta table get?"""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _RANK, _SAME = "__eos_rank", "__eos_same"
 
 
 def rows_to_write(rows: DataFrame, table: Table) -> DataFrame:
-    """Return the rows and columns to write. Builds a plan and runs nothing.
+    """Return the rows and columns that a table gets from the last step's rows.
 
-    If `rows` is a stream, only the schema of the result is valid.
+    This only builds a plan. If `rows` is a stream, only the schema of the result is valid.
     """
     from pyspark.errors import AnalysisException
 
     columns = _columns(rows, table)
     if table.where:
         try:
-            rows = rows.where(f"(\n{table.where}\n)")  # on its own line: it may end in a comment
+            rows = rows.where(f"(\n{table.where}\n)")  # `where` may end in a SQL comment
         except AnalysisException as error:
             reason = message_of(error)
             raise TransformError(
@@ -55,7 +55,7 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
                 "sink_column_not_returned",
                 f"the table {table.name} needs column `{name}`, which the last transform does not "
                 f"return (it has {', '.join(rows.columns)})",
-                hint="return it from the last step, or name others in the sink's "
+                hint="return it from the last step, or name other columns in the sink's "
                 "`columns`, `keys` and `partition_by`",
             )
     listed = {name.lower() for name in found}
@@ -110,7 +110,9 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def require_fits(table: Table, schema: StructType, view: TableView) -> None:
-    """Raise UsageError if the rows don't fit the table. Its columns that the rows lack are null."""
+    """Raise UsageError if the rows' columns or the partitioning don't fit the table.
+
+    A column of the table that the rows lack is no error; it becomes null."""
     known = {field.name.lower(): field.dataType.simpleString() for field in view.schema.fields}
     where = f"the table {table.name} ({table.path})"
     required = tuple(name.lower() for name in table.partition_by)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TablesInLedger:
-    """The ledger's state for the tables: its topic id, its position and its newest attempt."""
+    """What the ledger has about Delta tables: topic id, last position and newest attempt."""
 
     ledger_id: str
     position: Position
@@ -70,12 +70,12 @@ class DeltaSinks:
         self._crash = crash
         self._ledger_id = ""  # known once the ledger exists
         self._schemas: dict[str, StructType] = {}
-        self.is_behind = False  # a table lacks a committed transaction
+        self.is_behind = False  # whether a table lacks a committed micro-batch
 
     def app(self, table: Table) -> str:
         return app_of(self._planned.names, self._ledger_id, table.name)
 
-    # --- before the pipeline is acquired
+    # --- before the fence
 
     def check(self, stream: DataFrame) -> None:
         """Raise if the rows could not be written to the tables. Called before the fence, so that a
@@ -157,7 +157,7 @@ class DeltaSinks:
         for name in position.tables.keys() - found.keys():
             self._bus.emit(events.Warned(_removed_table(name, position.tables[name], newest)))
         if lacking:
-            assert newest is not None, "only an attempt can be owed"
+            assert newest is not None, "a table can lack only an attempt"
             starts, ends = self._lacking_ranges(lacking, newest, position, source)
             frame = self._recompute(lambda reads: rows(starts, ends, reads), newest, lacking)
             found |= self._write(frame, lacking, newest.offset, found, "caught_up")
@@ -169,11 +169,11 @@ class DeltaSinks:
         newest: LedgerRecord,
         lacking: Sequence[Table],
     ) -> DataFrame:
-        """Return the attempt's rows, joined with the same versions of lookup tables as then. Raise
-        PromiseBrokenError if such a version is gone."""
+        """Return the rows of the newest attempt again, joined with the versions of lookup tables
+        that it used. Raise PromiseBrokenError if such a version is gone."""
         from pyspark.errors import AnalysisException
 
-        assert newest.attempt is not None, "what is owed is an attempt"
+        assert newest.attempt is not None, "a table can lack only an attempt"
         reads = newest.attempt.get("reads", {})
         try:
             return rows(reads)
@@ -185,7 +185,7 @@ class DeltaSinks:
     def _adopt(self, table: Table, last: LedgerRecord | None) -> TableState:
         """Begin to write a table that the ledger does not have yet, and return its state.
 
-        Its rows stay unchanged, and earlier micro-batches are not added. An empty write records
+        Existing rows are kept, and earlier micro-batches are not added. An empty commit records
         the start in the table's log, and creates an absent table.
         """
         at = last.offset if last else 0
@@ -247,7 +247,7 @@ class DeltaSinks:
     ) -> tuple[Ends, Ends]:
         """Return the source ranges that the attempt read. Raise PromiseBrokenError if the source
         no longer has all of them."""
-        assert newest.attempt is not None, "what is owed is an attempt"
+        assert newest.attempt is not None, "a table can lack only an attempt"
         then = flat(newest.attempt["starts"])
         starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
         ends = {tp: newest.position.ends[tp] for tp in starts}
@@ -275,8 +275,8 @@ class DeltaSinks:
             "table_gap",
             f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
             f"is committed, but the table {tables}: the missing rows can't be read again: {lost}",
-            hint=f"nothing was skipped; run {commands} to continue without these rows, and to "
-            "record them in the ledger",
+            hint=f"nothing was skipped; run {commands} to continue without these rows: the ledger "
+            "records that they are missing",
             pipeline=name,
             tables=",".join(each.name for each in lacking),
             ledger=newest.offset,
@@ -295,7 +295,7 @@ class DeltaSinks:
         return found
 
     def skipped(self, tables: Mapping[str, TableState]) -> None:
-        """Report a committed micro-batch that Spark runs again. The tables have it already."""
+        """Report that a committed micro-batch, which Spark runs again, is in the tables already."""
         for table in self._planned.tables:
             view, at = self._view(table), tables[table.name].at
             was = -1 if view is None else view.at
@@ -309,7 +309,7 @@ class DeltaSinks:
         before: Mapping[str, TableState],
         became: str,
     ) -> dict[str, TableState]:
-        """Write the rows to the tables. Several tables are written from one evaluation of them."""
+        """Write the rows to the tables. Spark evaluates the rows once, also for several tables."""
         found: dict[str, TableState] = {}
         cached = frame.persist() if len(tables) > 1 else frame
         try:
@@ -327,7 +327,7 @@ class DeltaSinks:
                 self._require_complete(table, known, view)
                 found[table.name] = TableState(view.id, offset, view.version)
                 if became == "written":
-                    self._crash.reached("tables:after")  # also reached after the first of several
+                    self._crash.reached("tables:after")  # once per table
                 ms = (time.monotonic() - started) * 1000
                 was = before[table.name].at
                 self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))
@@ -339,7 +339,7 @@ class DeltaSinks:
     def require_even(self) -> None:
         """Raise UnavailableError if a table lacks the previous micro-batch.
 
-        Spark ends a query after a failed write. If it called again, the table would lose rows.
+        Spark ends a query after a failed write. If Spark continued, the table would lose rows.
         """
         if self.is_behind:
             raise UnavailableError(
@@ -394,7 +394,7 @@ def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
 
 
 def _removed_table(name: str, known: TableState, newest: LedgerRecord | None) -> str:
-    message = f"the table {name} was removed from the sink: it stays at record {known.at}"
+    message = f"the table {name} was removed from the sink: it ends with record {known.at}"
     if newest is not None and newest.offset > known.at:
         return f"{message}, and may lack the attempt of record {newest.offset}"
     return message

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-TRIES_MAX = 5  # if another writer, or OPTIMIZE, commits first
+TRIES_MAX = 5  # tries to write, if another writer or OPTIMIZE commits first
 _PAUSE_S = 0.5
 _VIEW = "__eos_rows"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -49,10 +49,10 @@ TWICE = "merged-twice"
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """The state of a table.
+    """The state of a Delta table at its newest version.
 
-    `at` is the version of the application's last write, which is the offset of a ledger record. It
-    is -1 if there is none. `version` is Delta's own.
+    `at` is the offset of the ledger record that the pipeline wrote last, from the table's log; -1
+    if the pipeline never wrote. `version` is Delta's version of the table.
     """
 
     id: str
@@ -63,7 +63,7 @@ class TableView:
 
 
 def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
-    """Return the state of a table, or None if there is no table.
+    """Return the state of a Delta table; None if there is no table at its path.
 
     Raise PromiseBrokenError if the table is configured to forget application versions.
     """
@@ -101,12 +101,14 @@ def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
 
 
 def create(spark: SparkSession, table: Table, schema: StructType, app: str, version: int) -> None:
-    """Create the table if it is absent, and commit an empty write with this version to it."""
+    """Commit an empty write with this application version; it creates an absent table."""
     _append(spark.createDataFrame([], schema), table, app, version)
 
 
 def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
-    """Write the rows of one micro-batch, unless the table has them. Return the state after that."""
+    """Write one micro-batch and return the table's state after that.
+
+    Delta drops the write if the table already has `version` of the application `app`."""
     for number in range(1, TRIES_MAX + 1):
         try:
             if table.keys:
@@ -117,7 +119,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
         except Exception as error:
             if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
                 raise _error_of(table, "could not be written", error) from error
-            time.sleep(_PAUSE_S * number)  # the other writer's commit has no event to wait for
+            time.sleep(_PAUSE_S * number)  # nothing signals that the other writer is done
     view = view_table(rows.sparkSession, table, app)
     if view is None:
         raise UnavailableError(
@@ -140,8 +142,8 @@ def _append(rows: DataFrame, table: Table, app: str, version: int) -> None:
 
 
 def _merge(rows: DataFrame, table: Table, app: str, version: int) -> None:
-    """Merge one row for each key. Nulls are equal as keys: with `=`, rows with a null key would
-    never match, and each merge would add another one."""
+    """Merge the rows into the table by key. Null keys are equal to each other: with `=`, rows with
+    a null key would never match, and each merge would insert another one."""
     spark = rows.sparkSession
     keys = {key.lower() for key in table.keys}
     columns = [quoted(name) for name in rows.columns]
@@ -178,7 +180,7 @@ def _error_of(table: Table, problem: str, error: Exception) -> EosError:
             "table_refuses",
             f"{name}: several rows that were made of one record ({at}) have the same keys",
             hint="the last one of them can't be determined: choose `keys` that differ, or keep one "
-            "row in a step; then start again",
+            "of these rows in a step; then start again",
             table=table.name,
         )
     if failure.condition(*_FINAL):
@@ -202,7 +204,7 @@ def _is_conflict(failure: Failure) -> bool:
 
 
 def _cause(failure: Failure, error: Exception) -> str:
-    """Return Delta's own message, or that of the outermost exception."""
+    """Return Delta's own message, or that of the outermost exception; at most 500 characters."""
     found = failure.condition("DELTA_")
     if found is None and failure.links:
         first = failure.links[0]

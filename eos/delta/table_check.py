@@ -1,6 +1,7 @@
-"""Does a Delta table have the state that the ledger records?
+"""Does a Delta table still have all rows that the pipeline wrote, according to the ledger?
 
-Startup, each write, `eos recover` and `eos verify` use these checks and messages.
+The ledger has each table's id, version and last write. Startup, each write, the prediction of a
+startup and `eos verify` use these checks and errors.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _missing_error(
 
 
 def table_behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
-    """Return the error for a table that has an older record than the ledger records for it."""
+    """Return the error for a table whose last write is older than the one in the ledger."""
     name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
@@ -98,10 +99,10 @@ def table_behind(pipeline: str, table: Table, version: int, known: int) -> Promi
 
 
 def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrokenError:
-    """Return the error for a table that has a newer record than the ledger.
+    """Return the error for a table whose last write is newer than the ledger's last record.
 
-    Every older instance is fenced by now, so none of them wrote it meanwhile. Either the ledger was
-    restored from an older copy, or the table is from a copy of this pipeline.
+    Every older instance is fenced by now, so no other instance wrote the table meanwhile. Either
+    the ledger was restored from an older copy, or the table is from a copy of this pipeline.
     """
     name = f"{pipeline}: the table {table.name} ({table.path})"
     return PromiseBrokenError(
@@ -117,7 +118,9 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
 
 
 def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
-    """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
+    """Return the error for a table that is gone or was recreated.
+
+    `now` is the id of the table at this path; None if there is none."""
     name = f"{pipeline}: the table {table.name} ({table.path})"
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     before, at = known.id, known.at
@@ -134,8 +137,9 @@ def replaced(pipeline: str, table: Table, known: TableState, now: str | None) ->
 
 
 def fenced(pipeline: str, table: Table, version: int, offset: int) -> FencedError:
-    """Return the error for a table with another record than this instance wrote. Only a newer
-    instance of the pipeline writes under the same application id."""
+    """Return the error for a table that has another last write than this instance just made.
+
+    Only a newer instance of the pipeline writes under the same application id."""
     name = f"{pipeline}: the table {table.name} ({table.path})"
     return FencedError(
         "table_fenced",

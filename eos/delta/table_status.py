@@ -1,8 +1,9 @@
-"""Does a Delta table have every committed micro-batch, and which one does it lack?
+"""Does a Delta table have all committed micro-batches, or does it lack the newest one?
 
-Startup, `eos recover` and `eos verify` decide this by the same rule. It compares three offsets of
-the ledger: `known`, the table's last write when the newest attempt began; `newest`, the record of
-that attempt; and `at`, the last write that the table's own log has.
+Startup, `eos recover` and `eos verify` decide this by the same rule. A write to a table is named by
+the ledger offset of its micro-batch. `known` is the table's last write when the newest attempt
+began, according to the ledger. `newest` is the ledger record of that attempt. `at` is the last
+write in the table's own log.
 
     at < known                      BEHIND    rows were removed: the table was restored
     at == newest, or none is newer  COMPLETE
@@ -23,7 +24,7 @@ class TableStatus(Enum):
 
 
 def table_status(known: int, at: int, newest: int) -> TableStatus:
-    """Return the status of a table. `newest` is -1 if the ledger has no attempt."""
+    """Return the status of a table by the table above; `newest` is -1 if there is no attempt."""
     if at < known:
         return TableStatus.BEHIND
     if at == max(known, newest):

@@ -1,7 +1,4 @@
-"""How do Arrow batches of any size become chunks of a bounded size?
-
-Small batches are merged, large ones are split.
-"""
+"""Merge small Arrow batches and split large ones into chunks of a bounded size."""
 
 from __future__ import annotations
 
@@ -19,10 +16,11 @@ def chunks(
     bytes_max: int,
     rows_max: int,
 ) -> Iterator[pa.Table]:
-    """Yield tables within both bounds. A single row that is larger is a table of its own.
+    """Yield tables of at most `bytes_max` bytes and `rows_max` rows. A single row that is larger is
+    a table of its own.
 
-    The tables have the `needed` columns, and the `welcome` ones that exist. Each column of a table
-    is one contiguous array. Raise UsageError if a needed column is missing.
+    The tables have the `needed` columns, and the `welcome` (optional) ones that exist. Each column
+    of a table is one contiguous array. Raise UsageError if a needed column is missing.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -56,7 +54,7 @@ def _selected(
 
 
 def _pieces(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batch in pieces, halved until each is within the bounds or has one row."""
+    """Yield slices of the batch, halved until each is within both bounds or has one row."""
     if not batch.num_rows:
         return
     if batch.num_rows == 1 or (batch.num_rows <= rows_max and batch.nbytes <= bytes_max):

@@ -1,4 +1,4 @@
-"""How are the rows of a chunk grouped by their target partition?"""
+"""Group the rows of a chunk by their target partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eos.native import library
 class Group(NamedTuple):
     """The records of one target partition: rows `start` to `end` (exclusive) of the sorted rows.
 
-    `target` is the partition's number in the caller's list of target partitions.
+    `target` is the partition's index in the caller's list of target partitions.
     """
 
     target: int
@@ -30,11 +30,11 @@ class GroupedRows(NamedTuple):
 
     rows: Layout | NativeRows
     groups: list[Group]
-    order: Ints | None  # each record's index in the unsorted rows; None: nothing was moved
+    order: Ints | None  # index of each record in the unsorted rows; None: same order
 
 
 def grouped(columns: Columns, targets: Ints, base_timestamp_ms: int) -> GroupedRows:
-    """Sort rows by their target partition. `targets` has the partition's number for each row.
+    """Sort rows by their target partition. `targets` has the index of each row's target partition.
 
     The result is the same with and without the native library.
     """
@@ -69,7 +69,7 @@ def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
 
 
 def _groups(targets: Ints) -> Iterator[Group]:
-    """Yield the group of each target of the sorted rows."""
+    """Yield one group per target. `targets` are those of the sorted rows."""
     starts = np.flatnonzero(np.diff(targets, prepend=-1))
     ends = np.append(starts[1:], len(targets))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):

@@ -1,6 +1,6 @@
-"""To which partition of its topic does each record go?
+"""Assign each record to a partition of its target topic.
 
-Records with a key go to the same partition as with Kafka's Java client. The functions work on whole
+Records with a key get the same partition as with Kafka's Java client. The functions work on whole
 columns.
 """
 
@@ -30,21 +30,24 @@ _RECORD_OVERHEAD_BYTES = 16
 
 @dataclass(slots=True)
 class Turn:
-    """The next partition of one topic, for records without a key. It continues across chunks."""
+    """The number of the next partition of one topic, for records without a key. It continues across
+    chunks of rows."""
 
     next: int
 
     def reserve(self, many: int) -> int:
-        """Reserve the next `many` turns, and return the number of the first."""
+        """Reserve the next `many` numbers, and return the first of them. A number modulo the
+        partition count is a partition."""
         first = self.next
         self.next += many
         return first
 
 
 def all_by_key(keys: Any, name: str, count: int) -> Ints | None:
-    """Return each key's partition like `by_key`, straight from an Arrow column.
+    """Return each key's partition like `by_key`, but directly from an Arrow column.
 
-    None if a key is null, or without the native library. `name` is the column's name in errors.
+    Return None if a key is null, or without the native library. `name` is the column's name in
+    errors.
     """
     native = library.load()
     if native is None:
@@ -58,7 +61,8 @@ def all_by_key(keys: Any, name: str, count: int) -> Ints | None:
 
 
 def by_key(keys: Blobs, count: int) -> Ints:
-    """Return each key's partition, as the Java client: Utils.toPositive(murmur2(key)) % count."""
+    """Return each key's partition as Kafka's Java client computes it:
+    Utils.toPositive(murmur2(key)) % count."""
     if count == 1:
         return np.zeros(len(keys.lengths), np.int64)
     hashes = murmur2(keys.data, keys.offsets[:-1], np.diff(keys.offsets))
@@ -67,24 +71,24 @@ def by_key(keys: Blobs, count: int) -> Ints:
 
 
 def in_turn(rows: int, count: int, turn: Turn) -> Ints:
-    """Return the partitions of records that are assigned round-robin."""
+    """Return the partitions of `rows` records that are assigned round-robin, one record each."""
     turns: Ints = turn.reserve(rows) + np.arange(rows)
     return turns % count
 
 
 def in_runs(byte_counts: Ints, count: int, bytes_max: int, turn: Turn) -> Ints:
-    """Return the partitions of records without a key, in runs of about a record batch each.
+    """Return the partitions of records without a key. Consecutive records share a partition until
+    it has about a record batch (at least 16 KiB); the next run uses the next partition.
 
-    The next run goes to the next partition. Runs are short enough that a chunk reaches all
-    partitions, if it is large enough for that.
+    Runs are short enough that a chunk reaches all partitions, if it is large enough for that.
     """
     if not len(byte_counts):
         return np.zeros(0, np.int64)
     ends = np.cumsum(byte_counts + _RECORD_OVERHEAD_BYTES)
     share = min(int(ends[-1]) // count, bytes_max - bytes_max // 16) + 1
     run = (ends - ends[0]) // max(_RUN_BYTES_MIN, share)
-    # A record larger than a run skips run numbers. They are renumbered, so that no partition is
-    # skipped.
+    # A record larger than a run skips run numbers. Number the runs again, so that no partition is
+    # left out.
     run = np.cumsum(np.diff(run, prepend=run[0]) > 0)
     return (turn.reserve(int(run[-1]) + 1) + run) % count
 

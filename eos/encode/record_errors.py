@@ -1,4 +1,4 @@
-"""Which record can't be written, and why?
+"""Build the error for a record that can't be written.
 
 The error names the record by its source topic, partition and offset, or else by its key.
 """
@@ -14,23 +14,23 @@ from eos.arrow import scalar_of
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
 
-# A row's source position: its topic, if the rows have several, and partition and offset in one
-# number. Each column costs a fifth of a microsecond per row on its way out of the JVM. From 2^47 on
-# the error would show a wrong offset.
+# A row's source position: its topic (only if the rows have several), and one number with partition
+# and offset, since each column costs a fifth of a microsecond per row on its way out of the JVM.
+# From offset 2^47 on, the error would show a wrong offset.
 SOURCE_COLUMNS = ("__topic", "__at")
 AT = "(shiftleft(`offset`, 16) | `partition`)"
 _KEY_BYTES_SHOWN = 40
 
 
 def at_of(partition: Any, offset: Any) -> Any:
-    """Return the positions of rows as in `AT`."""
+    """Return the source positions of rows, each as one number with offset and partition, as SQL's
+    `AT` computes it."""
     shifted = pc.shift_left(offset, scalar_of(16, pa.int64()))
     return pc.bit_wise_or(shifted, partition.cast(pa.int64()))
 
 
 class Refusal:
-    """The errors for rows of one chunk that can't be written. Each method raises
-    RecordRefusedError."""
+    """Raises RecordRefusedError for a row of one chunk that can't be written, with the reason."""
 
     __slots__ = ("_key_column", "_rows", "_source_topic")
 
@@ -98,8 +98,8 @@ class Refusal:
         )
 
     def _record(self, row: int) -> tuple[str, dict[str, Any]]:
-        """Return how to name the row, and the error's fields: by its source position if the row
-        has it, else by its key."""
+        """Return a text that identifies the row, and the error's fields. They have the source
+        position if the row has one, else the key."""
         topic, at = (self._value(name, row) for name in SOURCE_COLUMNS)
         topic = topic or self._source_topic
         if topic and at is not None:

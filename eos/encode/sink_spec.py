@@ -1,4 +1,4 @@
-"""Which columns, topics and settings does a Kafka sink have?
+"""The settings of a Kafka sink: its topics, columns, codec and partitioner.
 
 This module loads no Arrow, so a pipeline can be planned without it.
 """
@@ -16,7 +16,7 @@ HEADERS_COLUMN = "headers"
 class Partitioner(Enum):
     """The rule that assigns records to partitions."""
 
-    KEY = "key"  # Kafka's default: murmur2 of the key; records without a key in turn
+    KEY = "key"  # murmur2 of the key, as in Kafka's clients; without a key: in turn
     ROUND_ROBIN = "round_robin"  # ignores keys: each record goes to the next partition
 
 
@@ -37,10 +37,11 @@ class SinkSpec:
     partitioner: Partitioner = Partitioner.KEY
     key_column: str = "key"
     value_column: str = "value"
-    headers_column: str | None = HEADERS_COLUMN  # the default one may be absent; None: no headers
-    # A timestamp, or integer milliseconds. Null: the attempt's time.
+    # the default column may be absent; None: no headers
+    headers_column: str | None = HEADERS_COLUMN
+    # Column with a timestamp or integer milliseconds. A null in it: the attempt's time.
     timestamp_column: str | None = None
-    partition_column: str | None = None  # a null in it: the partitioner decides
+    partition_column: str | None = None  # a null: the partitioner decides
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (self.topic_column is None):

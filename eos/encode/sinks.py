@@ -1,4 +1,4 @@
-"""Which rows and columns does a sink write, and to which target partitions?"""
+"""Select the rows and columns that a sink writes, and choose the target partition of each row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
 
 
 def read(sink: SinkSpec, rows: pa.Table) -> Columns:
-    """Return the columns of a chunk that the sink writes."""
+    """Return the columns of a chunk that the sink writes: key, value, headers and timestamp."""
     headers = sink.headers_column
     return Columns(
         key=_column(rows, sink.key_column),
@@ -54,12 +54,13 @@ def targets_of(
     first_turn: int,
     refusal: Refusal,
 ) -> Ints:
-    """Return the number of each row's target partition.
+    """Return the index of each row's target partition, in `targets`.
 
-    `turns` holds the sink's next partitions by topic. The caller keeps it between chunks.
+    `turns` has, by topic, the sink's next partition for records without a key. The caller keeps it
+    between chunks.
     """
     if sink.topic is not None and sink.partition_column is None:
-        # Most sinks have one topic, and a key in each record. Then no other column matters.
+        # Most sinks have one topic, and a key in each record. Then only the key column is needed.
         found = _only_by_key(sink, columns, targets, sink.topic)
         if found is not None:
             return found
@@ -133,8 +134,8 @@ def _put_explicit(explicit: Any, chosen: Ints, counts: Ints, refusal: Refusal) -
 
 
 def _milliseconds(rows: pa.Table, name: str) -> Any:
-    """Return the timestamps as int64 milliseconds, rounded down as in Spark's own sink. Times
-    before 1970 are rounded down, too."""
+    """Return the timestamps as int64 milliseconds, rounded down as in Spark's own sink, also before
+    1970."""
     column = _column(rows, name)
     kind = column.type
     if pa.types.is_null(kind) or pa.types.is_integer(kind):

@@ -1,4 +1,4 @@
-"""How are the rows of a target partition split into record batches within the size limit?"""
+"""Split the rows of a target partition into record batches within the size limit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from eos.kafka.records.record_batch import HEADER_BYTES, BatchSpan
 from eos.kafka.records.sizes import Layout
 from eos.kafka.records.varint import Ints
 
-# The most and the fewest bytes that a record's length (5), timestamp delta (10) and offset delta
-# (5) can take. Their exact sizes depend on the record batch, but mostly these bounds are enough to
-# decide where a record batch ends.
+# The most and the fewest bytes of a record's three varints: length (5 at most), timestamp delta
+# (10) and offset delta (5). The exact sizes depend on the record batch, but mostly these bounds are
+# enough to decide where a record batch ends.
 _VARINTS_MOST = 20
 _VARINTS_LEAST = 3
 
@@ -36,7 +36,7 @@ def split(rows: Layout | NativeRows, start: int, end: int, bytes_max: int) -> It
     most = ends + _VARINTS_MOST * np.arange(1, len(ends) + 1)
     least = ends + _VARINTS_LEAST * np.arange(1, len(ends) + 1)
     done = 0
-    while done < len(ends):  # it ends: each span has at least one row
+    while done < len(ends):  # terminates: each span has at least one row
         before = int(ends[done - 1]) if done else 0
         if most[-1] - before - _VARINTS_MOST * done <= room:
             length = len(ends)
@@ -50,14 +50,16 @@ def split(rows: Layout | NativeRows, start: int, end: int, bytes_max: int) -> It
 
 
 def _fitting(rows: Layout, start: int, end: int, room: int) -> int:
-    """Return how many of the rows fit into one record batch, by their exact sizes."""
+    """Return how many of the rows from `start` on fit into one record batch, by their exact
+    sizes."""
     if end <= start:
         return 0
     return int(np.searchsorted(np.cumsum(record_sizes(rows, start, end)), room, side="right"))
 
 
 def record_sizes(rows: Layout | NativeRows, start: int, end: int) -> Ints:
-    """Return the exact size of each record in a record batch that begins with row `start`."""
+    """Return the exact size in bytes of each record in a record batch that begins with row
+    `start`."""
     lengths = rows.sizes[start:end] + varint.sizes(varint.zigzag(np.arange(end - start)))
     if rows.timestamps is None:
         lengths += 1

@@ -1,4 +1,4 @@
-"""How do rows become Kafka record batches?
+"""Encode rows as Kafka record batches.
 
 The stage runs in a Spark task inside `mapInArrow`, or in the process that replays dead letters. It
 uses neither the network nor Spark. Each task also yields a manifest: how many records it encoded
@@ -37,7 +37,7 @@ __all__ = [
 
 MANIFEST_TARGET = -1
 
-# The rows that the stage yields: one for each record batch. The last one is the manifest.
+# The rows that the stage yields: one for each record batch, and at the end the manifest.
 SCHEMA = pa.schema(
     [
         pa.field("writer", pa.int32(), nullable=False),
@@ -56,7 +56,7 @@ SPARK_SCHEMA = (
 
 
 class CountedRows:
-    """Rows to encode, with the number of source records that were read for them."""
+    """Rows to encode. `records_read` counts the source records from which they are made."""
 
     def __init__(self, rows: Iterator[pa.RecordBatch]) -> None:
         self.records_read = 0
@@ -65,7 +65,8 @@ class CountedRows:
     def through(
         self, step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> CountedRows:
-        """Apply a step to the rows. Its results are not counted."""
+        """Apply a transform step to the rows, and return self. Only the rows before the step are
+        counted."""
         self._rows = step(self._rows)
         return self
 
@@ -83,12 +84,11 @@ class CountedRows:
 
 @dataclass(frozen=True, slots=True)
 class EncodeStage:
-    """The settings of an encode task. It can be pickled, and all tasks of an attempt share it.
+    """The settings of the encode tasks of one attempt. The object can be pickled.
 
     Guarantees: the same rows, task id and stage yield the same bytes. Within a target partition,
-    records keep the order of the rows. A record batch is never larger than
-    `record_batch_bytes_max` or its topic's max.message.bytes. The last row is the manifest, also if
-    a task has no rows.
+    records keep the order of the rows. A record batch is never larger than `record_batch_bytes_max`
+    or its topic's max.message.bytes. The last row is the manifest, even if a task has no rows.
 
     Not guaranteed: an order among records of different target partitions.
     """
@@ -98,14 +98,14 @@ class EncodeStage:
     n_writers: int
     base_timestamp_ms: int  # the attempt's time, for records without a timestamp of their own
     record_batch_bytes_max: int = 1 << 20  # the profile's max_request_bytes; topics may allow less
-    # The first partition for records without a key. Each micro-batch has another number. Otherwise
-    # many small micro-batches would all begin on the same partition.
+    # Number of the first partition for records without a key. It is another one in each
+    # micro-batch. Otherwise many small micro-batches would all begin with the same partition.
     turn: int = 0
     # Rows are collected up to these limits before they are encoded, so that record batches don't
     # become tiny if there are many target partitions.
     chunk_bytes_max: int = 8 << 20
     chunk_rows_max: int = 50_000
-    source_topic: str = ""  # the topic of all rows, if there is only one; else rows have a column
+    source_topic: str = ""  # source topic of all rows; "" if rows have a topic column
 
     def encode(self, batches: Iterator[pa.RecordBatch], task_id: int) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of all sinks for these rows, and then the manifest."""
@@ -118,13 +118,13 @@ class EncodeStage:
                 rows = chosen(sink, chunk)
                 if rows.num_rows:
                     yield task.encode(index, rows)
-        # Without CountedRows, Spark counts the source records.
+        # If the rows are no CountedRows, Spark counts the source records.
         yield task.manifest(batches.records_read if isinstance(batches, CountedRows) else 0)
 
 
 @dataclass(slots=True)
 class _Task:
-    """The progress of one encode task."""
+    """The state of one encode task: what it has encoded so far."""
 
     stage: EncodeStage
     task_id: int
@@ -133,7 +133,8 @@ class _Task:
     turns: dict[int, dict[str, Turn]] = field(default_factory=dict)  # sink -> topic -> turn
 
     def encode(self, index: int, chunk: pa.Table) -> pa.RecordBatch:
-        """Return one sink's record batches of a chunk. `index` is the sink's number."""
+        """Return the record batches of one sink for a chunk of rows. `index` is the sink's
+        number."""
         stage, sink = self.stage, self.stage.sinks[index]
         columns = read(sink, chunk)
         turns = self.turns.setdefault(index, {})
@@ -154,7 +155,8 @@ class _Task:
             if batch.size > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])
                 self._refuse(refusal, row, target, batch.size)
-        # All in one Arrow batch. A chunk's size is bounded, and hardly ever grows by encoding.
+        # All record batches are one Arrow batch. Its size is bounded, because a chunk's is, and
+        # encoding hardly ever adds to it.
         return self._record_batches(span_targets, encoded)
 
     def _refuse(self, refusal: Refusal, row: int, target: int, size: int) -> None:
@@ -175,7 +177,7 @@ class _Task:
     def manifest(self, records_read: int) -> pa.RecordBatch:
         """Return the manifest row: how many records this task encoded for each target partition.
 
-        In place of a record batch's count it has the number of source records that were read.
+        Its `records` column has the number of source records that were read.
         """
         pairs = np.array(sorted(self.records.items()), "<i4")
         row = EncodedBatch(b"", pairs.tobytes(), records_read, 0)
@@ -199,7 +201,8 @@ class _Task:
 
 
 def _blobs(rows: Sequence[EncodedBatch]) -> Any:
-    """Return a column of the record batches, in memory that is used again after this column."""
+    """Return an Arrow column of the record batches' bytes. Its memory is pooled, and used again
+    when the column is freed."""
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum([row.size for row in rows], out=offsets[1:])
     data = POOL.lease(int(offsets[-1]))

@@ -1,4 +1,4 @@
-"""Can the audit table be read?"""
+"""How does `eos doctor` check that the audit table can be read?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Does the audit table agree with the cluster now, field by field? Changes nothing.
+"""Does the audit table agree with the cluster's current state, value by value (`eos audit`)?
 
-A running pipeline commits between two reads, so a difference may only mean that the cluster is
-newer. Then the table lags for a moment: this is reported, but is no finding.
+The comparison changes nothing. A running pipeline may commit before the table has its record. Such
+a difference is shown, but it is no finding.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends
 
 _LAST_EPOCH = 2**15 - 2
-_OFFSETS_MS = 10_000  # an open transaction may hide offsets longer
+_OFFSETS_MS = 10_000  # limit of the wait for offsets that an open transaction hides
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedField:
-    """A value that both the table and the cluster have. None: one of them lacks it."""
+    """A value in the audit table and in the cluster; None where there is none to compare."""
 
     name: str
     table: object
@@ -38,10 +38,11 @@ class ComparedField:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """A pipeline's state in the cluster, compared with the table.
+    """A pipeline's state in the cluster, compared with the audit table.
 
-    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
-    missing, so that a page loses one part instead of all.
+    `ends` has the last stable offsets of source partitions. If the cluster could not be read,
+    `problem` has the reason and all other fields are empty: the HTML report then lacks only this
+    part.
     """
 
     phase: str = ""
@@ -56,9 +57,9 @@ class ClusterState:
 def live(
     cluster: ClusterView, found: Sequence[Transaction], sources: Iterable[TopicPartition] = ()
 ) -> ClusterState:
-    """Compare the table's transactions with the cluster, and ask for the ends of `sources`.
+    """Compare the audit table's transactions with the cluster, and read the ends of `sources`.
 
-    `found` has the transactions in the table, oldest first, and at least the newest committed one.
+    `found` has transactions of the table, oldest first. It must include the newest committed one.
     """
     source_ends = cluster.committed_ends(sources)
     committed = [each for each in found if each.is_committed]
@@ -151,6 +152,6 @@ def _foreign_and_hanging(
             identity = producer.identity
             message = (
                 f"{cluster.ledger}: producer id {identity.producer_id}, epoch {identity.epoch}, "
-                "writes to it, and is not ours"
+                "writes to this ledger, and is not the pipeline's"
             )
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)

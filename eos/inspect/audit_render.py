@@ -1,4 +1,4 @@
-"""How is an audit shown, as text and as JSON?"""
+"""How does `eos audit` render transactions, totals and findings as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _records(sums: Summary) -> str:
 
 
 def _rejections(sums: Summary) -> Iterator[str]:
-    """Yield a line for each rule and its reaction."""
+    """Yield a line for each rule that rejected records, and each action on them."""
     for rule, answers in sorted(sums.refused.items()):
         for answer, count in sorted(answers.items()):
             label = _ANSWERS.get(answer, answer)
@@ -198,7 +198,7 @@ def kind_of(each: Transaction) -> str:
     if not each.is_attempt:
         return each.kind
     if each.batch_id is None:
-        return "an attempt"  # of a process that died
+        return "an attempt"  # its process died, so its number is unknown
     again = f", attempt {each.attempt}" if (each.attempt or 1) > 1 else ""
     return f"micro-batch {each.batch_id}{again}"
 

@@ -1,4 +1,4 @@
-"""What did a check of the environment find, and how is it fixed?"""
+"""In which form does `eos doctor` collect and show the results of its checks?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Level = Literal["ok", "note", "finding"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check, also of one without a problem: so it is no `eos.finding.Finding`.
+    """The result of one check of `eos doctor`.
 
-    A note may be intended. A finding will stop a run, or may break a guarantee.
+    `level` is "ok" without a problem, "note" for a setting that may be intended, and "finding" for
+    a problem that stops a run or may break a guarantee. `remedy` is how to fix the problem.
     """
 
     subject: str
@@ -45,9 +46,9 @@ def failed(subject: str, message: str, remedy: str) -> Check:
 
 
 def checked(subject: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
-    """Yield the checks of `question`; if it raises, yield the error as a finding.
+    """Call `question` and yield its checks. If it raises an error, yield the error as a finding.
 
-    So one failed check does not hide the others. The error is the one that a run would stop with.
+    So an error in one check does not prevent the other checks.
     """
     try:
         found = question()

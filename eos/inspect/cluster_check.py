@@ -1,4 +1,4 @@
-"""Does the cluster have the features and settings that a pipeline needs? Changes nothing."""
+"""How does `eos doctor` check that the cluster has the features and settings of a pipeline?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def short_deadline() -> Deadline:
 
 
 def cluster(client: KafkaClient, planned: Plan | None) -> Iterator[Check]:
-    """Yield the checks of the cluster; if it does not answer the first one, skip the others."""
+    """Yield the checks of the cluster. If the first one fails, skip the rest.
+
+    `planned` is the pipeline whose transaction timeout is checked; None without a pipeline."""
     first = list(checked("features", lambda: _features(client)))
     yield from first
     if any(each.level == "finding" for each in first):
@@ -89,7 +91,7 @@ def _timeout(longest: int, planned: Plan | None) -> Check:
 
 
 def _internal(client: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
-    """Check the replicas of an internal topic; use the setting if the topic does not exist yet."""
+    """Check how many replicas an internal topic has; if it is missing, check the setting."""
     replicas = client.shape([topic], short_deadline()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:
         risk = f"{topic} has {replicas} of {brokers} possible replicas: one broker's loss loses it"

@@ -1,6 +1,6 @@
-"""What do the brokers report of a pipeline now: its transactions, its group, ledger and source?
+"""What do the brokers report of a pipeline now: transactions, group offsets, ledger, source ends?
 
-`eos status`, `eos audit`, `eos verify` and the report ask these questions. Nothing is changed.
+`eos status`, `eos recover`, `eos audit`, `eos verify` and the report use this. It changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
 class OpenTransaction:
     """A transaction that is open on a partition.
 
-    `owner` is the transactional id, if a coordinator knows the transaction. Without one the
+    `owner` is its transactional id. It is empty if no coordinator knows the transaction. Then the
     transaction hangs: no coordinator will end it.
     """
 
@@ -41,7 +41,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The state of one pipeline at the brokers, queried at each call.
+    """Queries about one pipeline to the brokers; no result is cached.
 
     `ledger` is the ledger's topic.
     """
@@ -81,9 +81,9 @@ class ClusterView:
         return {tp: committed.offset for tp, committed in found.items()}
 
     def committed_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
-        """Return the ends of committed records, of the partitions that exist.
+        """Return the last stable offset of each partition that exists.
 
-        Records after an open transaction can't be read yet.
+        Records from this offset on wait for an open transaction.
         """
         existing = self._existing(partitions)
         if not existing:
@@ -124,10 +124,10 @@ class ClusterView:
         for tp, producer in opened:
             known = listed.get(producer.identity.producer_id)
             over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
-            # A transaction of the pipeline is no hanging one in this case:
-            # 1. The partition is read while the transaction is open.
+            # The pipeline's own transaction does not hang, although it seems to, in this case:
+            # 1. The partition's leader reports it as open.
             # 2. The transaction ends, and its marker is written.
-            # 3. The coordinator is asked, and answers that it is over.
+            # 3. The coordinator reports it as ended.
             is_ours = known is not None and known.transactional_id == self.transactional_id
             owner = known.transactional_id if known and (is_ours or not over) else ""
             found.append(OpenTransaction(tp, producer, owner, known.phase if known else ""))
@@ -146,7 +146,7 @@ class ClusterView:
 
 
 def is_hidden(error: UnavailableError) -> bool:
-    """Return whether the error is that an open transaction hides the group's offsets."""
+    """Return whether the error means that an open transaction hides the group's offsets."""
     return error.fields.get("error") == _UNSTABLE
 
 

@@ -1,4 +1,7 @@
-"""Where are ledger, group, checkpoint and source; do they agree; what would the next run do?"""
+"""What does `eos recover` report of a pipeline if it is called without an option?
+
+It compares the offsets of ledger, group, checkpoint and source, and predicts the next run.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from eos.plan.plan import Plan
 from eos.startup.checkpoint_dir import is_at_rest
 from eos.startup.liveness import Liveness, liveness_of
 
-# Number of ledger records to search for a rewind target. The text output shows the newest.
+# Ledger records to read, to propose one for `--rewind-to`. The text output lists the newest.
 HISTORY_MAX = 200
 _LOOKS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """Offsets of one source partition in each place.
+    """Offsets of one source partition in ledger, group, checkpoint and log; None: it has none.
 
-    `committed` and `planned` are the ends of the checkpoint's last committed and last planned
-    micro-batch.
+    `committed` and `planned` are the ends of the checkpoint's last committed micro-batch, and of
+    one that was planned after it. `earliest` and `latest` are those of the log.
     """
 
     partition: TopicPartition
@@ -43,8 +46,8 @@ class PartitionRow:
 class Explanation:
     """Everything that `eos recover` shows of a pipeline.
 
-    `is_moving`: a record was committed during each attempt to compare, so nothing could be
-    compared. `runs_as` is the process id of a running pipeline, if it is known.
+    `is_moving` is true if a running pipeline committed during each try to compare, so nothing could
+    be compared. `runs_as` is the process id of a running pipeline, if it is known.
     """
 
     planned: Plan
@@ -65,7 +68,7 @@ class Explanation:
 
 
 def explain(planned: Plan, client: KafkaClient) -> Explanation:
-    """Return the explanation. It changes nothing and is allowed while the pipeline runs."""
+    """Return what `eos recover` shows. This changes nothing; the pipeline may run meanwhile."""
     view = take_snapshot(planned, client, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
         found = _explain_once(view)
@@ -121,9 +124,9 @@ def _explain_once(view: Snapshot) -> Explanation:
 
 
 def _foreign_warnings(view: Snapshot) -> list[str]:
-    """Return a warning for each foreign record before the pipeline's last record.
+    """Return a warning for each other producer's ledger record before the pipeline's last record.
 
-    A startup passes such records; other readers of the ledger stop at them.
+    A startup ignores such records; other readers of the ledger stop at them.
     """
     last = -1 if view.last is None else view.last.offset
     return [
@@ -140,12 +143,13 @@ def _checkpoint(view: Snapshot) -> CheckpointState | None:
         return None
     try:
         return newest.state()
-    except PromiseBrokenError:  # already reported by the startup's own check
+    except PromiseBrokenError:  # `predict` reports this error
         return CheckpointState(newest.location, "", newest.planned(), newest.committed(), {})
 
 
 def _ends(checkpoint: CheckpointState | None) -> tuple[Ends, Ends]:
-    """Return the ends of the last committed micro-batch, and of a planned one after it."""
+    """Return the end offsets of the checkpoint's last committed micro-batch, and those of a
+    micro-batch planned after it. Either is empty if there is none."""
     if checkpoint is None:
         return {}, {}
     is_open = checkpoint.planned != checkpoint.committed
@@ -156,7 +160,7 @@ def _ends(checkpoint: CheckpointState | None) -> tuple[Ends, Ends]:
 def _topics(
     view: Snapshot, every: set[TopicPartition]
 ) -> tuple[Mapping[str, tuple[str | None, str | None]], list[TopicPartition]]:
-    """Return each topic's id in the ledger and now, and the partitions that exist."""
+    """Return each topic's id in the ledger and its current one, and the existing partitions."""
     known = view.position.topic_ids
     names = sorted({tp.topic for tp in every} | known.keys())
     now = view.client.topics(names, short_deadline()) if names else {}
@@ -223,7 +227,7 @@ def _next(found: Prediction) -> str:
 def _next_with_remote_checkpoint(found: Prediction) -> str:
     """Return the next run's action if only a running Spark can read the checkpoint.
 
-    The ledger then names the folder.
+    The checkpoint's folder is taken from the ledger.
     """
     planned, last = found.view.planned, found.view.last
     root = planned.names.checkpoints

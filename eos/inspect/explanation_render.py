@@ -1,4 +1,4 @@
-"""How is an explanation shown, as text and as JSON?"""
+"""How does `eos recover` render its comparison of positions as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _COLUMNS = ("ledger", "group", "committed", "planned", "earliest", "latest")
 
 
 def lines(found: Explanation, command: Command) -> Iterator[str]:
-    """Yield the values, then the agreements and differences, then the next run and its remedies."""
+    """Yield lines with the positions, what agrees and differs, the next run, and fixes.
+
+    `command` completes an `eos recover` command line with an option."""
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
     yield f"ledger      {names.ledger}: {_last_record(found)}"
@@ -29,7 +31,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_checkpoint(found)}"
     tables = found.last.position.tables if found.last is not None else {}
-    for name, known in tables.items():  # only Spark can read the table itself
+    for name, known in tables.items():  # from the ledger: reading the table needs Spark
         version = "" if known.version is None else f", in version {known.version} of the table"
         yield f"table       {name}: up to record {known.at} when the last attempt began{version}"
     yield from _topics(found)

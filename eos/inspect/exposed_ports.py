@@ -1,4 +1,4 @@
-"""Which of Spark's ports can other machines reach, and do they require a login?"""
+"""How does `eos doctor` check whether other machines can reach Spark's ports without a login?"""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LOCAL_IP = "SPARK_LOCAL_IP"
 
 
 def check_exposed_ports(profile: ProfileFile) -> Iterator[Check]:
-    """Yield checks of the ports, by profile and environment.
+    """Yield checks of Spark's ports, from the settings of profile and environment.
 
-    Spark's own configuration files may change these settings and are not read.
+    Spark's own configuration files are not read, although they may change these settings.
     """
     master, conf = profile.spark.master, profile.spark.conf
     if master.startswith("local"):

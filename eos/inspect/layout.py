@@ -1,4 +1,4 @@
-"""How are times and tables written in text output?"""
+"""How does text output of `eos status`, `eos recover` and `eos audit` show times and tables?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from eos.ledger.record import LedgerRecord
 
 
 def utc(at: datetime | None) -> str:
-    """Return a UTC time with milliseconds, as `--since` and `--rewind-to` accept it."""
+    """Return a UTC time as text with milliseconds, in a form that `--since` and `--rewind-to`
+    accept; `-` for None."""
     return at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if at else "-"
 
 
@@ -18,7 +19,9 @@ def record_time(record: LedgerRecord) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Yield the rows as lines with aligned columns: the first `left` to the left, others right."""
+    """Yield the rows as lines with aligned columns.
+
+    The first `left` columns are aligned to the left, all others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(row, widths, strict=True)

@@ -1,4 +1,4 @@
-"""Does this machine have all that a run needs: versions, Java, jars, folders, disk, ports?"""
+"""How does `eos doctor` check this machine: versions, Java, jars, folders, disk space, ports?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _INSTALL = "`./spark-submit.sh --help` installs missing packages"
 def machine(profile: ProfileFile) -> Iterator[Check]:
     """Yield the checks of this machine.
 
-    Nothing is started. The only request is a connection to each bootstrap address.
+    Neither a broker nor Spark is started. The only network access is a connection to each bootstrap
+    address.
     """
     yield from checked("python", _python)
     yield from checked("packages", _packages)
@@ -109,7 +110,7 @@ def _spark() -> Check:
 
 
 def _jars(profile: ProfileFile) -> Check:
-    """Check that all jars are present. The first run downloads missing ones."""
+    """Check that all required jars are present; missing ones are a note, as a run fetches them."""
     sets = {SPARK, *(of_broker() if profile.kafka.bootstrap is None else ())}
     folder = jar_folder()
     required = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
@@ -136,7 +137,7 @@ def _folder(subject: str, path: Path) -> Iterator[Check]:
     existing = path.absolute()
     while not existing.exists():
         existing = existing.parent
-    try:  # permissions are no proof: /proc and read-only disks refuse all new folders
+    try:  # try it: /proc and read-only disks reject new folders whatever the permissions are
         tempfile.TemporaryDirectory(prefix=".eos-", dir=existing).cleanup()
     except OSError as error:
         how = "can't be written" if existing == path.absolute() else "can't be created"
@@ -154,7 +155,8 @@ def _folder(subject: str, path: Path) -> Iterator[Check]:
 
 
 def _host(profile: ProfileFile) -> Check:
-    """Check that Spark can resolve this machine's name, which it needs without a set address."""
+    """Check that this machine's host name resolves. Spark needs that, unless SPARK_LOCAL_IP or a
+    local master gives it an address."""
     name = socket.gethostname()
     if profile.spark.master.startswith("local") or os.environ.get("SPARK_LOCAL_IP"):
         return ok("host name", f"{name}: not looked up, because Spark has an address")
@@ -169,7 +171,7 @@ def _host(profile: ProfileFile) -> Check:
 
 
 def _ports(profile: ProfileFile) -> Iterator[Check]:
-    """Check that the cluster's addresses listen; an embedded broker chooses free ports itself."""
+    """Check whether each bootstrap address accepts connections, or the embedded broker runs."""
     if profile.kafka.bootstrap is None:
         found = status_of(profile.local_root / "broker")
         place = (

@@ -1,7 +1,8 @@
-"""What would the next run do? The answer uses the startup's own functions, without effects.
+"""What would the next run of a pipeline do at its startup, and which problems would stop it?
 
-A startup stops at its first problem. The prediction removes the topic or partition of that problem
-and continues, so that it reports all problems.
+The prediction calls the startup's own checks, and changes nothing. A startup stops at its first
+problem. The prediction leaves out the topic or partition with that problem and continues, so that
+it reports all problems.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from eos.startup.resume_position import (
 from eos.startup.stateful_pipeline import require_state
 
 _BRIEF_MS = 1_000
-FOUND_MAX = 20  # problems of one kind; the first few show the cause
+FOUND_MAX = 20  # problems of one kind to report; the first few show the cause
 
 _T = TypeVar("_T")
 
@@ -58,7 +59,7 @@ class Prediction:
     position: Position | None = None
     here: frozenset[TopicPartition] | None = None  # the source's partitions
     chosen: str | None = None  # the checkpoint folder
-    upcoming: Upcoming | None = None  # None: the folder is a fresh one
+    upcoming: Upcoming | None = None  # next micro-batch; None: a fresh checkpoint
     decision: Decision | None = None
 
     def emit(self, event: events.Event) -> None:
@@ -83,7 +84,7 @@ class Prediction:
 
 
 def predict(view: Snapshot) -> Prediction:
-    """Predict the next startup, in the order of `run.pipeline`.
+    """Predict the next startup, with its checks in the same order as `run.pipeline`.
 
     Nothing is created, fenced or written.
     """
@@ -95,7 +96,7 @@ def predict(view: Snapshot) -> Prediction:
         found.attempt(view.ledger.require_kept, short_deadline())
     found.errors += [each.error for each in view.foreign[:1]]
     if view.foreign and last is None:
-        return found  # without a record of the pipeline there is nothing to compare
+        return found  # no ledger record of the pipeline, so there is nothing to compare
     found.attempt(require_name, planned)
     found.attempt(
         lambda: require_own_names(planned, client, last, short_deadline(), is_forced=False)
@@ -103,7 +104,8 @@ def predict(view: Snapshot) -> Prediction:
     found.attempt(lambda: require_free(planned, view.last, is_forced=False))
     found.position = _position(found)
     position = found.position or Position({}, {})
-    # Only Spark knows whether the transforms keep state. The ledger knows it of the last run.
+    # Only Spark can find out whether the transforms keep state now. Assume that they still do if
+    # they did in the last run, which the ledger records.
     before = replace(planned, is_stateful=position.keeps_state)
     if files is not None:
         found.chosen = found.attempt(
@@ -132,7 +134,8 @@ def predict(view: Snapshot) -> Prediction:
 def _position(found: Prediction) -> Position | None:
     """Return the position that the next run resumes from.
 
-    Topics and partitions that would stop the startup are recorded in `found.errors`, and left out.
+    A topic or partition that would stop the startup is left out, and its error is added to
+    `found.errors`.
     """
     view, last = found.view, found.view.last
     planned, source = view.planned, view.source
@@ -160,9 +163,9 @@ def _position(found: Prediction) -> Position | None:
 
 
 def _drop_missing_topics(found: Prediction, position: Position) -> Position:
-    """Return the position without any missing topic, and record an error for each.
+    """Return the position without topics that don't exist, and add an error for each of them.
 
-    The first missing topic was given the full wait. So the others get only a short one.
+    The check of the first missing topic has waited long for topics to appear, so wait only briefly.
     """
     view = found.view
     brief = replace(view.source, timeout_ms=_BRIEF_MS)
@@ -174,8 +177,8 @@ def _drop_missing_topics(found: Prediction, position: Position) -> Position:
 
 
 def _drop_topic(position: Position, error: EosError) -> Position:
-    """Return the position without the topic that the error names. If the error also names a
-    partition, only that partition is removed."""
+    """Return the position without the topic that the error names, or without only the partition if
+    the error names one."""
     topic, partition = error.fields.get("topic"), error.fields.get("partition")
     ends = {
         tp: end
@@ -215,13 +218,13 @@ def _decide(found: Prediction, position: Position) -> None:
     view, up = found.view, found.upcoming
     if up is None or found.here is None:
         return
-    # Removed partitions are reported already. Without this, they would be reported again as
-    # unknown.
+    # Leave out the partitions whose problem was reported already. Otherwise they would be reported
+    # again, as unknown to the ledger.
     left_out = view.position.ends.keys() - position.ends.keys()
     step = _restrict(up.step, found.here - left_out)
     if not up.is_planned:
         known = position.ends.keys() & found.here
-        # Spark would plan up to there, apart from its limit.
+        # Spark would plan a new micro-batch up to these ends, or less with `max_records`.
         step = replace(step, ends=view.stable_ends(step.starts.keys() | known))
     for _ in range(FOUND_MAX):
         found.decision = found.attempt(_decide_batch, view, position, step)

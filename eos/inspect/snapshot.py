@@ -1,8 +1,9 @@
-"""What do ledger, cluster and checkpoint of a pipeline contain at one moment?
+"""What do ledger, cluster and checkpoint of a pipeline contain now?
 
-The ledger's last record is read at once, all else when it is needed. To explain, and to propose a
-change, a snapshot is made without a fence, so its parts may be from slightly different moments. To
-apply a change, it is made after the fence.
+`eos status`, `eos plan`, `eos doctor` and `eos recover` use this. The ledger's last record is read
+at once, all else when it is needed. Without a fence the pipeline may run, so the parts of a
+snapshot may be from slightly different moments. `eos recover` takes another snapshot after the
+fence.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from eos.startup.resume_position import inherited, starting_offsets
 from eos.startup.source_state import LiveSource
 
 TIMEOUT_MS = 120_000
-# Used without a fence: an open transaction stays until its timeout, so a wait rarely helps.
+# Limit of the wait for values that an open transaction hides. Without a fence, the transaction
+# stays open until its timeout, so a longer wait rarely helps.
 PATIENCE_MS = 10_000
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One pipeline at this moment. `files` is None if only a running Spark can read them.
+    """State of one pipeline, read when it is needed.
 
-    `ledger_id` is the topic id of the ledger, as found without a fence.
+    `last` is the newest ledger record that the pipeline wrote. `files` reads checkpoints; None if
+    only a running Spark can read them. `ledger_id` is the topic id of the ledger, or empty.
     """
 
     planned: Plan
@@ -57,9 +60,9 @@ class Snapshot:
 
     @property
     def foreign(self) -> list[Foreign]:
-        """Return other producers' records after the pipeline's last one, newest first.
+        """Return the ledger records of other producers after the pipeline's last one, newest first.
 
-        They stop a startup.
+        Such records would stop a startup.
         """
         last = -1 if self.last is None else self.last.offset
         found = sorted(self.ledger.foreign.items(), reverse=True)
@@ -85,23 +88,24 @@ class Snapshot:
         return self.cluster.group_offsets(partitions, self.source.timeout_ms)
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
-        """Return the ends up to which records can be read now."""
+        """Return each partition's last stable offset: records below it are committed."""
         return self.client.list_offsets(
             partitions, "latest", committed=True, deadline=short_deadline()
         )
 
     def require_same_topics(self) -> None:
-        """Raise PromiseBrokenError if a topic is missing or was recreated.
+        """Raise PromiseBrokenError if a source topic in the ledger is missing or was recreated.
 
-        The offsets of such a topic no longer apply, and the broker would reject a commit of them.
+        The ledger's offsets of such a topic no longer apply, and the broker would reject a commit
+        of them.
         """
         now = self.source.topic_ids(self.position.topic_ids)
         require_same_topics(self.name, self.position, now)
 
     def missing_topics(self, topics: Collection[str]) -> frozenset[str]:
-        """Return the missing topics.
+        """Return the topics that do not exist.
 
-        A broker may not know a new topic yet, so missing topics are awaited: once for all together.
+        A broker may not know a new topic yet. So wait a while for missing topics, for all at once.
         """
         try:
             self.source.topic_ids(topics)
@@ -114,10 +118,10 @@ class Snapshot:
         return frozenset(name for name, info in now.items() if info.is_missing)
 
     def moved(self, ends: Ends) -> Position:
-        """Return the position with other ends, for a fresh checkpoint.
+        """Return the pipeline's position with `ends` as the next source offsets.
 
-        If an end moves back, dedup's states are dropped, too. With them, records that are read
-        again would be dropped as duplicates.
+        The next run then uses a fresh checkpoint. If an offset moves back, dedup's states are
+        dropped. Otherwise, dedup would drop the records that are read again as duplicates.
         """
         ids = self.source.topic_ids({tp.topic for tp in ends})
         known = {**self.position.topic_ids, **ids}
@@ -128,7 +132,7 @@ class Snapshot:
         )
 
     def newest(self) -> Checkpoint | None:
-        """Return the checkpoint that a startup would check first."""
+        """Return the newest checkpoint that has offsets; None if there is none to read."""
         if self.files is None:
             return None
         current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
@@ -164,7 +168,7 @@ class SourceBounds:
     latest: Ends
 
     def outside(self, offsets: Ends) -> Mapping[TopicPartition, int]:
-        """Return the offsets at which nothing can be read."""
+        """Return the given offsets that are below a partition's first offset or above its end."""
         return {
             tp: offset
             for tp, offset in sorted(offsets.items())

@@ -1,4 +1,4 @@
-"""Which errors would stop the next startup, by code, and which commands fix them?"""
+"""Which `eos recover` commands fix the errors that would stop the next startup?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     ),
     "unknown": (
         Remedy("--accept-start", "reads the new partitions from where the checkpoint begins"),
-        Remedy("--set-checkpoint-aside", "reads them from their beginning"),
+        Remedy("--set-checkpoint-aside", "reads the new partitions from their beginning"),
     ),
     "checkpoint_unreadable": (_ASIDE,),
     "new_truncated": (_ASIDE,),
@@ -98,7 +98,9 @@ def command_of(pipeline: str, options: Sequence[str]) -> Command:
 def startup_stops(
     errors: Sequence[EosError], history: Sequence[LedgerRecord], limits: SourceBounds | None
 ) -> list[StartupStop]:
-    """Return the errors by code, in the startup's order."""
+    """Group the errors by code, in the startup's order, and add the commands that fix them.
+
+    `history` has ledger records, newest first, for a rewind. `limits` are the source's bounds."""
     by_code: dict[str, list[EosError]] = {}
     for error in errors:
         by_code.setdefault(error.code, []).append(error)

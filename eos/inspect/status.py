@@ -1,7 +1,7 @@
-"""What is a pipeline's status: does it run, who owns it, how far is it, and what does it await?
+"""How does `eos status` find out whether a pipeline runs, who owns it, and what its lag is?
 
-Nothing is locked, fenced, written or created. A running pipeline continues meanwhile, so later
-values may be newer.
+Nothing is locked, fenced, written or created. A running pipeline continues meanwhile, so values
+that are read later may be newer.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ASK_MS = 10_000
 class SourceRow:
     """One source partition.
 
-    `ledger` is the next offset to read; without one, a startup reads from `earliest`. Records
-    before `stable` can be read now. Those from there to `latest` wait for an open transaction of
+    `ledger` is the next offset to read; None if the ledger lacks this partition. Records below
+    `stable` can be read now. Records from `stable` to `latest` wait for an open transaction of
     another producer.
     """
 
@@ -43,9 +43,10 @@ class SourceRow:
 class PipelineStatus:
     """The status of a pipeline.
 
-    `attempt` is the last committed one. `transaction` is the coordinator's state of the pipeline;
-    None if it has none, or denies access. `open` has the open transactions of all producers on the
-    ledger, on the targets, and on source partitions that can't be read to the end.
+    `last` is the newest ledger record, `attempt` the newest one of a micro-batch. `transaction` is
+    the coordinator's state of the pipeline's transactional id; None if it is unknown or can't be
+    read. `open` has all producers' open transactions on the ledger, on the targets, and on source
+    partitions that can't be read to the end.
     """
 
     planned: Plan
@@ -119,7 +120,7 @@ def _rows(view: Snapshot) -> list[SourceRow]:
 
 
 def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:
-    """Return open transactions on ledger, targets, and source partitions they block."""
+    """Return open transactions on the ledger and targets, and those that block a source."""
     planned = view.planned
     topics = {planned.names.ledger, *planned.sink_topics}
     existing = view.client.topics(sorted(topics), short_deadline())

@@ -1,4 +1,7 @@
-"""Which pipelines have run with a state root? Uses locks and the audit table, no cluster."""
+"""How does `eos status` list the pipelines of a state root, without asking the cluster?
+
+A pipeline that ran has a lock file in the state root, and commits in the audit table.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
 
 @dataclass(frozen=True, slots=True)
 class PipelineEntry:
-    """One pipeline of the list.
+    """One pipeline in the list of `eos status`.
 
     `name` begins with the pipeline's prefix if that is not the profile's `names.prefix`. `at` is
     the time of the last commit in the audit table.
@@ -45,7 +48,7 @@ class PipelineEntry:
 
 
 def list_pipelines(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
-    """Return the pipelines that ever ran with this state root, by name."""
+    """Return the pipelines that ever ran with this state root, ordered by lock name."""
     commits = dict(_commits(table)) if table is not None else {}
     locks = root / "locks"
     existing = (
@@ -72,7 +75,7 @@ def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
 
 
 def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:
-    """Yield the last commit of each pipeline by lock name, which is its prefix and name."""
+    """Yield each pipeline's lock name (PREFIX.NAME) and the time of its last commit."""
     for row in table.query(_LAST):
         pipeline = row["pipeline"]
         prefix = row["ledger"].removesuffix(f".ledger.{pipeline}")

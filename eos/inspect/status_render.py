@@ -1,4 +1,4 @@
-"""How is a status shown, as text and as JSON?"""
+"""How does `eos status` render a pipeline's status as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def as_json(found: PipelineStatus, argument: str) -> dict[str, Any]:
 
 
 def waits_for(found: PipelineStatus) -> str:
-    """Return the event that the pipeline awaits."""
+    """Return a text on what the pipeline waits for, such as new records or its tasks."""
     blocked = [row for row in found.rows if row.stable < row.latest]
     if found.runs is Liveness.UNKNOWN:
         return "unknown here: run `eos status` on the owner's machine"
@@ -155,7 +155,7 @@ def _open(each: OpenTransaction) -> str:
 
 
 def _lag_by_partition(rows: Sequence[SourceRow]) -> str:
-    """Return the partitions with lag, largest first."""
+    """Return a text with the lag of each partition that has some, largest first; may be empty."""
     lagging = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
     shown = [f"{row.partition} {row.lag:,}" for row in lagging[:_ROWS_MAX]]
     more = f", and {len(lagging) - _ROWS_MAX} more partitions" if len(lagging) > _ROWS_MAX else ""

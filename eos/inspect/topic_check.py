@@ -1,6 +1,6 @@
-"""Are a pipeline's topics and permissions right, and what would stop its next run?
+"""How does `eos doctor` check a pipeline's topics, its rights, and its next startup?
 
-Changes nothing.
+These checks change nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _target(client: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
 
 
 def _durability(client: KafkaClient, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
-    """Check how many brokers may fail before records are lost or can't be written."""
+    """Check a target topic's replicas: may a broker's failure lose records or stop writes?"""
     shape = client.shape([topic], short_deadline())
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
     least = int(client.topic_config(topic, "min.insync.replicas", short_deadline()))
@@ -109,7 +109,7 @@ def _durability(client: KafkaClient, topic: str, partitions: int, brokers: int) 
 def _rights(
     client: KafkaClient, required: Mapping[str, tuple[str, ...]], principal_name: str
 ) -> Iterator[Check]:
-    """Check permissions on topics, as brokers report them for topics that this user can see."""
+    """Check that this user has all required rights on the topics that exist and are visible."""
     found = client.operations(sorted(required), short_deadline())
     lacking = [
         Right(operation, "Topic", topic)
@@ -125,9 +125,9 @@ def _rights(
 
 
 def _transactional_id(client: KafkaClient, planned: Plan, principal_name: str) -> Iterator[Check]:
-    """Check that the transactional id may be described.
+    """Check the right on the pipeline's transactional id, by describing it.
 
-    Whether WRITE is granted, too, shows only at the fence.
+    The broker allows this with DESCRIBE. Only the fence of a run shows whether WRITE is granted.
     """
     name = planned.names.transactional_id
     try:
@@ -140,7 +140,7 @@ def _transactional_id(client: KafkaClient, planned: Plan, principal_name: str) -
 
 
 def _start(client: KafkaClient, planned: Plan) -> Iterator[Check]:
-    """Check what would stop the startup, by the startup's own functions."""
+    """Report what would stop the next startup, from a prediction with its own checks."""
     found = predict(take_snapshot(planned, client))
     for error in found.errors:
         yield _stop(planned, error)
@@ -152,5 +152,5 @@ def _start(client: KafkaClient, planned: Plan) -> Iterator[Check]:
 
 
 def _stop(planned: Plan, error: EosError) -> Check:
-    """Return the error as a finding; without a hint, the remedy is `eos recover`."""
+    """Return the error as a failed check. If the error has no hint, suggest `eos recover`."""
     return failed("start", error.message, error.hint or f"eos recover {planned.names.pipeline}")

@@ -1,7 +1,7 @@
-"""Which ledger records are valid: who wrote one, and whether each of its fields is in range.
+"""Decode a ledger record. Reject it unless this pipeline wrote it and each field is in its range.
 
 The next run resumes from the newest record. So a record of another producer, or a field out of its
-range, raises an error with its offset before anything else happens.
+range, raises an error with the record's offset before anything else happens.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableState
 
-# The names that `startup.checkpoint_dir` gives: the folder is joined to the state root.
+# Names of checkpoint folders, as `startup.checkpoint_dir` makes them. The name is joined to the
+# state root, so no other form is accepted.
 _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
-# Delta version, rules and token of `dedup.state_table.StateVersion`; empty: no producer is known.
+# The version of dedup's states: Delta version, rules and token of `dedup.state_table.StateVersion`.
+# Empty if dedup knows no producer.
 _PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _GAP_TYPES = (str, int, str, int, int, int, int)
@@ -36,10 +38,12 @@ _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 def decoded(
     pipeline: str, topic: str, stored: StoredRecord, *, is_trusted: bool = False
 ) -> LedgerRecord:
-    """Return a ledger record that this pipeline wrote. Raise PromiseBrokenError for any other one.
+    """Return a ledger record that this pipeline wrote. Raise PromiseBrokenError for any other
+    record.
 
-    The pipeline writes each record alone, in a transaction of its own. `is_trusted` accepts a
-    record without that identity, if an operator confirms that replication copied it.
+    The pipeline writes one ledger record per transaction, with the producer id and epoch in it;
+    both facts are checked. `is_trusted` skips these two checks, if an operator confirms that
+    replication copied the record.
     """
     why = "" if is_trusted else _strange(stored)
     try:
@@ -59,7 +63,7 @@ def decoded(
 
 
 class _ForeignError(ValueError):
-    """A record that another producer than the pipeline's wrote."""
+    """A record in the ledger that a producer other than this pipeline wrote."""
 
 
 class _NewerError(ValueError):
@@ -67,7 +71,7 @@ class _NewerError(ValueError):
 
 
 def _strange(stored: StoredRecord) -> str:
-    """Return why the pipeline can't have sent the record batch; empty if it can have."""
+    """Return why this pipeline can't have sent the record batch; "" if it can have."""
     if not stored.is_transactional or stored.producer_id < 0 or stored.epoch < 0:
         return f"it is not part of a transaction (producer id {stored.producer_id})"
     if stored.sequence != 0 or not stored.is_alone:
@@ -76,8 +80,8 @@ def _strange(stored: StoredRecord) -> str:
 
 
 def _require_own(fields: Fields, record: LedgerRecord) -> None:
-    """Raise unless the identity in the record is the one that wrote it. Older releases put the
-    identity into attempts only."""
+    """Raise unless the producer id and epoch in the record are those of its record batch. Older
+    releases have them in records of attempts only."""
     named = fields if "producer_id" in fields.value else None
     for each in (named, fields.object("attempt") if record.attempt is not None else None):
         if each is not None and each.identity() != record.identity:
@@ -182,7 +186,9 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
     fields.identity()
     for tp, start in fields.offsets("starts").items():
         if start > ends.get(tp, -1):
-            raise ValueError(f"attempt.starts has {tp.topic}-{tp.partition} at {start}: its end?")
+            raise ValueError(
+                f"attempt.starts is after the end: {tp.topic}-{tp.partition} at {start}"
+            )
     fields.number("begun_ms", 0, TIME_MS_MAX, 0)
     fields.number("records_read", 0, INT64_MAX, 0)
     for receipt in fields.objects("receipts"):
@@ -207,7 +213,7 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
 
 
 def _failed_attempt(fields: Fields) -> Mapping[str, Any]:
-    """Validate an aborted attempt. Unknown values are absent or null."""
+    """Validate the entry of an aborted attempt. Fields with unknown values are absent or null."""
     known = Fields({name: each for name, each in fields.value.items() if each is not None})
     known.identity()
     for name in ("starts", "ends"):
@@ -220,6 +226,6 @@ def _failed_attempt(fields: Fields) -> Mapping[str, Any]:
 
 
 def _foreign_until(fields: Fields, offset: int) -> int:
-    """Return the offset up to which an operator decided about records of other producers. It can't
-    be above the offset of the record itself."""
+    """Return the offset below which an operator decided that records of other producers are
+    skipped. It can't be above the offset of the recovery record itself."""
     return fields.object("note", {}).number("foreign_until", 0, offset, 0)

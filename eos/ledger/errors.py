@@ -1,4 +1,4 @@
-"""Which errors report a ledger that lost records or was deleted, and how to fix it."""
+"""The errors for a ledger topic that lost records or was deleted, with how to fix it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Final
 
 from eos.errors import KafkaRefusedError, PromiseBrokenError
 
-# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID, after retries for longer than a starting broker
-# needs to learn of a topic.
+# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID. The client has retried for longer than a starting
+# broker needs to learn of a topic, so the topic is missing.
 _MISSING: Final = frozenset({3, 100})
 
 
 def cut(pipeline: str, topic: str, problem: str, offset: int) -> PromiseBrokenError:
-    """Return the error for a ledger that lacks acknowledged records; `problem` is the evidence."""
+    """Return the error for a ledger that lacks acknowledged records. `problem` says how that was
+    noticed."""
     return PromiseBrokenError(
         "ledger_cut",
         f"{pipeline}: the ledger {topic!r} {problem}: records that Kafka had acknowledged are gone",
@@ -27,7 +28,8 @@ def cut(pipeline: str, topic: str, problem: str, offset: int) -> PromiseBrokenEr
 
 @contextmanager
 def must_exist(pipeline: str, topic: str) -> Iterator[None]:
-    """Report an unknown topic as a deleted ledger, for the requests inside this context."""
+    """Replace a broker's "unknown topic" error by the error for a deleted ledger, in this
+    context."""
     try:
         yield
     except KafkaRefusedError as error:
@@ -44,8 +46,11 @@ def must_exist(pipeline: str, topic: str) -> Iterator[None]:
 
 
 def _is_unknown(topic: str, error: KafkaRefusedError) -> bool:
-    """Return whether the error means that the topic is unknown. The client gives a topic and a code
-    when it looks up a leader, and a partition and a code when a broker refuses a request."""
+    """Return whether the error means that the broker does not know the ledger topic.
+
+    A failed leader lookup has the fields `topic` and `error`, a rejected request `where` and
+    `kafka_error`.
+    """
     fields = error.fields
     if fields.get("topic") == topic:
         return fields.get("error") in _MISSING

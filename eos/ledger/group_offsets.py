@@ -1,10 +1,10 @@
-"""Whether the group's offsets equal the ledger's ends: they are a mirror that other clients may
-move.
+"""Do the consumer group's offsets equal the ledger's ends? They are a copy that other clients may
+change.
 
-Every attempt commits the offsets of all partitions inside its transaction, so they are equal
+Every attempt commits the offsets of all partitions inside its transaction, so the offsets are equal
 unless:
-- Another client sent a plain OffsetCommit (an operator's reset, a stray consumer) between ours and
-  the end of the transaction. The plain one wins.
+- Another client sent a plain OffsetCommit (an operator's reset, a stray consumer) before the
+  transaction ended, but after its TxnOffsetCommit. The plain one wins.
 - The offsets expired.
 - The group was deleted.
 """
@@ -24,7 +24,7 @@ from eos.observe.bus import Bus
 _SHOWN_MAX = 3
 _COMPARE_TIMEOUT_MS = 5_000  # a comparison only warns, so it must not delay the run
 
-# The group's offset (None: it has none) and the ledger's end, by partition.
+# By partition: the group's offset (None if it has none), and the ledger's end.
 Differing = Mapping[TopicPartition, tuple[int | None, int]]
 
 
@@ -33,13 +33,13 @@ def differing(ends: Ends, found: Ends) -> Differing:
 
 
 def ahead(of: Differing) -> Differing:
-    """Return the partitions where the group is ahead of the ledger: another client moved it on
-    purpose."""
+    """Return the partitions in which the group is ahead of the ledger. Another client moved it
+    there, or a newer owner of the pipeline committed."""
     return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
 
 
 def offset_note(of: Differing) -> str:
-    """Return one sentence with the first few differences; empty if there are none."""
+    """Return a sentence with the first three differences; "" if there are none."""
     if not of:
         return ""
     shown = [
@@ -57,10 +57,11 @@ class Source(Protocol):
 
 
 class GroupCheck:
-    """A comparison of the group's offsets with the ledger, once after each commit.
+    """Compares the group's offsets with the ledger, once after each commit, and warns if they
+    differ.
 
-    It only warns. The ledger decides where the pipeline resumes, and the next commit corrects the
-    group. Until then, tools that show the lag are wrong.
+    The ledger decides where the pipeline resumes, and the next commit corrects the group. Until
+    then, tools that show the lag are wrong.
     """
 
     def __init__(self, source: Source, bus: Bus) -> None:
@@ -72,7 +73,8 @@ class GroupCheck:
         self._is_due = True
 
     def compare(self, ends: Ends) -> None:
-        """Warn if another client moved the group's offsets since the last commit."""
+        """Warn if another client moved the group's offsets since the last commit. `ends` are the
+        ledger's."""
         if not self._is_due:
             return
         self._is_due = False

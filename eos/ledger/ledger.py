@@ -1,13 +1,13 @@
-"""How the ledger is read and written: the pipeline's own topic, with one record per attempt.
+"""Read and write the ledger: the pipeline's own topic, with one record per committed attempt.
 
 Each record is written inside the transaction of its attempt. So the ledger is the truth about what
 is committed ("the ledger is the truth"). Two other records of progress can't be:
-- Group offsets expire. And if a plain OffsetCommit arrives between ours and the end of the
-  transaction, the plain one wins.
+- Group offsets expire. And if a plain OffsetCommit arrives after the transaction's TxnOffsetCommit
+  and before its end, the plain one wins.
 - Spark's checkpoint may lack the last micro-batch: Spark writes its commit log after EndTxn, and a
   crash may come in between.
 
-Kafka's reads are not linearizable, so a stale leader could make us repeat committed records:
+Kafka's reads are not linearizable, so a stale leader could cause committed records to repeat:
 1. The leader of the ledger stops (a paused machine, a long garbage collection). Another broker
    becomes the leader.
 2. The first broker wakes. For a few moments it does not know of the election.
@@ -15,8 +15,8 @@ Kafka's reads are not linearizable, so a stale leader could make us repeat commi
    not committed.
 
 Reads can't detect this, but a write can: with acks=all, a stale leader gets no confirmation. So
-each record that we write must follow what was read (`require_follows`). The first one of a process
-is its start record, before any micro-batch.
+each record that this process writes must follow what it read (`require_follows`). The first one of
+a process is its start record, before any micro-batch.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, encod
 # records of one read must fit into memory.
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
-_SURE_AFTER_MS = 10_000  # a marker arrives sooner, if brokers respond at all
+_SURE_AFTER_MS = 10_000  # a startup that waited this long knows that no marker is late
 _ASK_MS = 2_000
-_RECORD_AND_MARKER = 2  # offsets that each of our transactions occupies on the ledger
+_RECORD_AND_MARKER = 2  # offsets of one transaction of this pipeline
 _FOREIGN_MAX = 100
-_TRIM_SHARE = 0.1  # fewer are not worth a request; share of what is kept
+_TRIM_SHARE = 0.1  # of `keep`; fewer offsets are not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
@@ -57,15 +57,15 @@ Send = Callable[[Mapping[TopicPartition, bytes], Deadline], Mapping[TopicPartiti
 
 
 class Foreign(NamedTuple):
-    """A committed record that the pipeline did not write, and the error with the reason."""
+    """A committed record in the ledger that the pipeline did not write, and the error with the
+    reason."""
 
     stored: StoredRecord
     error: PromiseBrokenError
 
 
 class Ledger:
-    """The ledger topic of one pipeline: reads and builds records, and appends them by the
-    coordinator."""
+    """The ledger topic of one pipeline: builds, appends and reads its records."""
 
     def __init__(
         self,
@@ -76,19 +76,21 @@ class Ledger:
         *,
         skips_foreign: bool = False,
     ) -> None:
-        """With `skips_foreign`, records that the pipeline did not write are collected and skipped,
-        for recovery. Without it, the first one raises."""
+        """With `skips_foreign`, records that the pipeline did not write are collected in `foreign`
+        and skipped, as a recovery needs. Without it, the first such record raises."""
         self._client = client
         self._skips_foreign = skips_foreign
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
         self._owner = dict(owner)
-        self.foreign: dict[int, Foreign] = {}  # by offset: the newest ones
-        self._end: int | None = None  # the end as read or written since our fence
-        self._checked_until = 0  # no foreign record between our fence and here
+        self.foreign: dict[int, Foreign] = {}  # by offset; the newest 100
+        # where the ledger ended when this process last read or wrote it
+        self._end: int | None = None
+        self._checked_until = 0  # no unread committed record below this offset
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
-        """Create the topic. Raise if it exists and its settings would delete records."""
+        """Create the topic if it is missing. Raise if an existing topic's settings let Kafka delete
+        records."""
         self._client.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)
         self.require_kept(deadline)
 
@@ -100,19 +102,19 @@ class Ledger:
                 raise PromiseBrokenError(
                     "ledger_forgets",
                     f"{self._pipeline}: the ledger topic {topic!r} has {name}={value}, so Kafka "
-                    "would delete records of what is committed",
+                    "would delete records of committed attempts",
                     hint=f"set {name}={required} on the topic: `kafka-configs.sh --alter "
                     f"--entity-type topics --entity-name {topic} --add-config {name}={required}`",
                 )
 
     def peek(self, deadline: Deadline) -> LedgerRecord | None:
-        """Return the last record that is committed now. This fences no instance: the owner of the
-        pipeline may write the next record meanwhile."""
+        """Return the last record that is committed now, or None. No instance is fenced, so the
+        pipeline's owner may write the next record meanwhile."""
         return next(self.newest_first(deadline), None)
 
     def wait_at_rest(self, most_ms: int, deadline: Deadline) -> bool:
-        """Wait at most `most_ms` until no transaction is open on the topic. Return whether none is
-        open."""
+        """Wait at most `most_ms` until no transaction is open on the topic. Return whether that was
+        reached."""
         backoff, patience = Backoff(), Deadline.after_ms(deadline.at_most_ms(most_ms))
         while not patience.has_passed:
             committed = self._offset("latest", committed=True, deadline=deadline)
@@ -122,12 +124,13 @@ class Ledger:
         return False
 
     def read_last(self, deadline: Deadline) -> LedgerRecord | None:
-        """Return the last committed record, once no transaction is open on the topic.
+        """Return the last committed record, or None, after waiting until no transaction is open on
+        the topic.
 
-        Call this after our own fence. From then on no older instance of this pipeline can commit,
-        and its open transaction is aborted. The committed end differs from the written end in two
-        cases only: the marker of that abort has not arrived, or another producer has an open
-        transaction here.
+        Call this after this process's fence. From then on no older instance of this pipeline can
+        commit, and its open transaction is aborted. Then the last stable offset differs from the
+        high watermark in two cases only: the marker of that abort has not arrived, or another
+        producer has an open transaction here.
         """
         return next(self._backwards(*self._settled_range(deadline), deadline), None)
 
@@ -136,8 +139,8 @@ class Ledger:
         return list(islice(self.newest_first(deadline), count))
 
     def decided_until(self, offset: int, deadline: Deadline) -> int:
-        """Return the offset below which a recovery decided about other producers' records. Return 0
-        if no such decision covers `offset`."""
+        """Return the offset below which an operator's recovery decided to skip records of other
+        producers. Return 0 if no such decision covers `offset`."""
         for record in self.newest_first(deadline):
             if record.foreign_until > offset:
                 return record.foreign_until
@@ -146,8 +149,8 @@ class Ledger:
         return 0
 
     def newest_first(self, deadline: Deadline) -> Iterator[LedgerRecord]:
-        """Yield the records that are committed now, newest first. Reads only as far back as the
-        caller iterates."""
+        """Yield the records that are committed now, newest first. The topic is read only as far
+        back as the caller iterates."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
         yield from self._backwards(first, end, deadline)
@@ -161,24 +164,28 @@ class Ledger:
         failed: Sequence[Mapping[str, Any]] = (),
         identity: Identity = NO_IDENTITY,
     ) -> bytes:
-        """Return the record's bytes for `stamped`, which gets the same identity."""
+        """Return an encoded record for `append`, which must get the same identity."""
         return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed, identity)
 
     def append(self, send: Send, record: bytes, identity: Identity, deadline: Deadline) -> int:
         """Write a record in the open transaction of `identity`, and return its offset. `send` is
-        the coordinator's `produce`. Raise if the record does not follow what was read."""
+        the coordinator's `produce`. Raise if the record does not directly follow what this process
+        has read."""
         with errors.must_exist(self._pipeline, self.partition.topic):
             written = send({self.partition: stamped(record, identity)}, deadline)
         self.require_follows(written[self.partition], deadline)
         return written[self.partition]
 
     def require_follows(self, offset: int, deadline: Deadline) -> None:
-        """Raise unless `offset` of our acknowledged record, in its open transaction, is where the
-        ledger ended. Control records and aborted records in between are allowed. Otherwise the
-        record that we took for the last one is not the last, or is lost."""
+        """Raise unless the record that this process wrote at `offset` directly follows the end that
+        it knew.
+
+        Control records and aborted records may be in between. Any other offset means that the
+        ledger has records which this process did not read, or that it lost some.
+        """
         if self._end is not None and offset != self._end:
             self._require_none_missed(offset, self._end, deadline)
-        # Set only after the check. After a failure, the next read is still compared with the known
+        # Set only after the check, so that after a failure the next read is compared with the old
         # end.
         self._end, self._checked_until = offset + _RECORD_AND_MARKER, offset + 1
 
@@ -204,8 +211,11 @@ class Ledger:
             )
 
     def trim(self, keep: int, deadline: Deadline, needed_from: int | None = None) -> bool:
-        """Delete all but the last `keep` records, if there are enough more. Keep the last committed
-        one, and all from offset `needed_from` on. Return whether any was deleted."""
+        """Delete about all but the last `keep` records, and return whether any was deleted.
+
+        The last committed record and all records from offset `needed_from` on are kept. If there
+        are few records to delete, do nothing.
+        """
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
         before = end - 2 * keep  # each record has a marker after it
@@ -221,9 +231,9 @@ class Ledger:
 
     def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[LedgerRecord]:
         """Yield committed records from the end backwards, without aborted ones and markers. A
-        record of another producer raises, unless a later recovery decided about it."""
+        record of another producer raises, unless a later recovery decided to skip it."""
         window, decided_until = _LOOK_BACK_FIRST, 0
-        while end > first:  # ends: each step reads older offsets
+        while end > first:  # terminates: each step reads older offsets
             start = max(first, end - window)
             records = self._client.read_records(
                 self.partition, start, end, committed=True, deadline=deadline
@@ -236,7 +246,7 @@ class Ledger:
             end, window = start, min(_LOOK_BACK_MAX, window * 4)
 
     def _decode_own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
-        """Return the record, or None if it is to be skipped."""
+        """Return the record, or None if it is a record of another producer that is skipped."""
         try:
             return self._decode(stored)
         except PromiseBrokenError as error:
@@ -260,7 +270,7 @@ class Ledger:
             if committed == written >= known:
                 self._end = self._checked_until = written
                 return self._offset("earliest", committed=False, deadline=deadline), written
-            if written < known:  # this broker may not be the leader any more
+            if written < known:  # find the current leader: this broker may have been replaced
                 self._client.refresh_metadata([self.partition.topic], deadline)
             backoff.sleep(deadline)
             # Stop before the deadline: a request without enough time would fail with "no response"
@@ -286,7 +296,8 @@ class Ledger:
                 )
 
     def ends_before(self, record: LedgerRecord) -> PromiseBrokenError:
-        """Return the error for a ledger whose last record is older than one of this process."""
+        """Return the error for a ledger that ends with `record`, although this process wrote later
+        records."""
         problem = (
             f"ends with the record at offset {record.offset}, but this process wrote later ones"
         )
@@ -297,8 +308,8 @@ class Ledger:
         return errors.cut(self._pipeline, self.partition.topic, problem, offset)
 
     def _open_producer(self, offset: int) -> str:
-        """Return which producer has the open transaction, if the leader reports it; for a
-        message."""
+        """Return the producer of the open transaction, as a part of a message; "" if the leader
+        does not report it."""
         with suppress(EosError):
             producers = self._client.describe_producers(
                 [self.partition], Deadline.after_ms(_ASK_MS)

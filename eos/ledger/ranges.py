@@ -1,4 +1,4 @@
-"""Is a micro-batch done, to be run, or a contradiction: Spark's ranges against the ledger's ends.
+"""Is a micro-batch done, is it to be run, or does it contradict the ledger?
 
 Spark plans a range [S, E) for each partition and writes it into its checkpoint. The ledger has the
 end L of what is committed. If the two disagree, the ledger is right. The run stops unless it is
@@ -11,11 +11,12 @@ certain that no record is lost or repeated. For each partition:
     L = E        done
     L > E        beyond: stop (a startup replaces such a checkpoint of a stateless pipeline first)
 
-Partitions of one micro-batch may differ in this. The checks that stop run first.
+The partitions of one micro-batch may be in different cases. If one of them says stop, nothing runs.
 
-A stateful micro-batch has counted all of its rows or none, so it can't run from L on. It is done if
-the ledger ends with the same query id and batch id. Equal ends alone do not prove it: a micro-batch
-without a new record may still emit rows, when a watermark completes a group.
+The state of a stateful micro-batch includes all of its rows or none, so it can't run from L on. It
+is done if the ledger's last micro-batch has the same query id and batch id. Equal ends alone do not
+prove it: a micro-batch without a new record may still emit rows, when a watermark completes a
+group.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STATE_LOSS = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """The micro-batch that Spark planned: its ids, and the offsets that it reads.
+    """A micro-batch as Spark planned it: its ids, and the offsets that it reads.
 
     A partition that Spark sees for the first time has no start.
     """
@@ -49,11 +50,12 @@ class PlannedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The work that is left of a micro-batch.
+    """Which part of a micro-batch is left to run.
 
+    - `is_done`: nothing is left.
     - `starts`: where each partition is read from.
-    - `floors`: those starts that are above Spark's. Rows below them are committed already and must
-      be dropped.
+    - `floors`: the starts that are above Spark's. Rows below them are committed already and must be
+      dropped.
     """
 
     is_done: bool
@@ -67,14 +69,17 @@ def unknown(position: Position, step: PlannedBatch) -> list[TopicPartition]:
 
 
 def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends) -> Decision:
-    """Return what is left to do. Raise PromiseBrokenError if Spark's ranges contradict the
-    ledger."""
+    """Compare Spark's ranges with the ledger, and return what is left to run. Raise
+    PromiseBrokenError if they contradict each other.
+
+    `earliest` has the earliest offsets of the partitions that `unknown` returned.
+    """
     if _is_that(position, step):
         return Decision(is_done=True, starts=step.ends, floors={})
     for tp in sorted(step.ends):
         _require_adjacent(pipeline, position, step, tp, earliest)
     known = position.ends
-    # If Spark has no start for a new partition, it reads from 0, or fails (failOnDataLoss).
+    # Where Spark has no start for a new partition, it reads from 0, or fails (failOnDataLoss).
     planned = {tp: step.starts.get(tp, 0) for tp in step.ends}
     starts = {tp: max(start, known.get(tp, start)) for tp, start in planned.items()}
     if step.is_stateful:
@@ -86,11 +91,11 @@ def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends
 
 
 def _is_that(position: Position, step: PlannedBatch) -> bool:
-    """Return whether the ledger ends with exactly this micro-batch.
+    """Return whether the ledger's last committed micro-batch is exactly this one.
 
-    Spark repeats a micro-batch if it died between our EndTxn and its own commit log. The batch id
-    alone does not prove that. A checkpoint that fell back (an older copy, a file lost in a power
-    failure) plans the same number with another range.
+    Spark repeats a micro-batch if it died between EndTxn and its own commit log. The batch id alone
+    does not prove that. A checkpoint that fell back (an older copy, a file lost in a power failure)
+    plans the same number with another range.
     """
     return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
         position.ends.get(tp) == end for tp, end in step.ends.items()
@@ -186,7 +191,8 @@ def _values(
 
 
 def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[str, str]) -> None:
-    """Raise if a source topic was recreated: its offsets now belong to other records."""
+    """Raise PromiseBrokenError if a source topic was recreated: its id differs from the ledger's,
+    and the ledger's offsets belong to other records."""
     for name, now in sorted(topic_ids.items()):
         known = position.topic_ids.get(name, now)
         if known != now:

@@ -1,8 +1,9 @@
-"""When the driver may commit: the writers' receipts must equal what was planned.
+"""May the driver commit? Only if the writers' receipts equal what the encode tasks planned.
 
-The receipts of the writers and the manifests of the encode tasks travel to the driver in one Arrow
-schema. Each target has one writer ("one writer per target partition"). The driver commits only if
-receipts and manifests agree, because the broker does not guarantee it:
+A receipt counts the acknowledged records of one target partition. A manifest counts the records
+that one encode task encoded. Both travel to the driver in one Arrow schema. Each target partition
+has one writer ("one writer per target partition"). The driver compares both, because the broker
+does not:
 - The broker checks sequences, but not whether everything planned was sent.
 - It acknowledges a repeated sequence range without comparing the bytes.
 """
@@ -40,10 +41,10 @@ _RETRIED = "no action is needed: the micro-batch is retried. If it repeats, repo
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The acknowledged records of one target partition in one attempt. Sequences start at 0, so
-    their count determines all of them.
+    """The acknowledged records of one target partition in one attempt.
 
-    `digest` chains the digests of the partition's record batches in order.
+    Sequences start at 0, so `records` determines all of them. `digest` chains the digests of the
+    partition's record batches in order.
     """
 
     topic: str
@@ -65,7 +66,8 @@ class Receipt:
 def rows(
     receipts: Mapping[int, Receipt], planned: Mapping[int, int], records_read: int = 0
 ) -> pa.RecordBatch:
-    """Return the result of one writer task: its receipts, and the manifest if this task summed it.
+    """Return the rows that one writer task sends to the driver: its receipts, and the sum of the
+    manifests if this task received them.
 
     `records_read` is the number of source records in these manifests; 0 if Spark counts them.
     """
@@ -120,5 +122,6 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
 
 
 def records_read(collected: Iterable[Sequence[Any]]) -> int:
-    """Return how many source records the tasks read. They must have counted them."""
+    """Return how many source records the tasks read, as they reported it. 0 if they did not count
+    them."""
     return sum(row[2] for row in collected if row[1] == _SOURCE)

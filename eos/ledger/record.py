@@ -1,9 +1,9 @@
-"""Which facts a ledger record contains. Each record is complete, so the last one alone decides.
+"""The content of a ledger record. Each record is complete, so the last one alone decides.
 
-start     where a pipeline without history begins: `start:` resolved to offsets
+start     the begin of a run: where it resumes, or `start:` resolved to offsets for a new pipeline
 attempt   a micro-batch: the offsets that it read, and the receipts of what it wrote
 refresh   nothing new: written by an idle pipeline, so that group offsets and ids don't expire
-stop      a clean end: from here on another deployment may acquire the pipeline without force
+stop      a clean end: after it another deployment may acquire the pipeline without --take-over
 recovery  an operator moved the position: who, when and why
 """
 
@@ -38,13 +38,13 @@ Refused = Mapping[str, Mapping[str, int]]  # rejected records, by rule and outco
 
 
 class TableState(NamedTuple):
-    """The state of a Delta table in a ledger record.
+    """The state of a Delta table, as a ledger record contains it.
 
     - `id`: the table's own id.
     - `at`: an offset of the ledger. The table has all rows up to that record. The table's log has
       the same offset, as the version of the pipeline's last write.
-    - `version`: a Delta version of the table. The table's history was read up to it, and it
-      contained all of those rows. None in records of older releases.
+    - `version`: a Delta version of the table, which contained all of those rows. The table's
+      history was checked up to it. None in records of older releases.
     """
 
     id: str
@@ -61,22 +61,22 @@ Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The pipeline's position: the end offset of each source partition, and what belongs to
-    it.
+    """The pipeline's position: the end offset of each source partition, and what belongs to these
+    ends.
 
     - `batch_id`: -1 if no micro-batch of `query_id` has committed.
-    - `is_reset`: an operator moved the ends, so no earlier checkpoint may be used.
-    - `checkpoint`: the folder of Spark's checkpoint. A clean stop keeps it only if the query
+    - `is_reset`: an operator moved the ends, or another deployment did, so no existing checkpoint
+      may be used.
+    - `checkpoint`: the name of Spark's checkpoint folder. A clean stop keeps it only if the query
       certainly writes no more.
-    - `producers`: the version of dedup's states that belongs here; empty if dedup knows no
-      producer.
+    - `producers`: the version of dedup's states for these ends; empty if dedup knows no producer.
     - `accepts_gap`: an operator lets the next micro-batch continue after records that never
       arrived.
-    - `validate_first`: the number of next micro-batches in which dedup validates records before
+    - `validate_first`: in how many of the next micro-batches dedup validates records before
       writing.
-    - `keeps_state`: Spark's state in that checkpoint belongs here, and can't be recreated.
-    - `tables`: the Delta sinks by name, as of the begin of the record. An attempt's own rows are
-      written after its transaction, so the next record contains their versions.
+    - `keeps_state`: the checkpoint has Spark's state for these ends, which can't be recreated.
+    - `tables`: the Delta sinks by name, as of before this record. An attempt's own rows are written
+      after its transaction, so the next record contains their versions.
     """
 
     ends: Ends
@@ -94,7 +94,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """The facts of one attempt, recorded inside the transaction that they describe."""
+    """The part of a ledger record that describes one attempt, in whose transaction it is
+    written."""
 
     number: int
     identity: Identity
@@ -104,7 +105,7 @@ class AttemptRecord:
     refused: Refused = field(default_factory=dict)
     dedup: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)  # versions of lookup tables, by name
-    records_read: int | None = None  # visible source records; None: not counted
+    records_read: int | None = None  # source records read, without aborted ones; None: not counted
 
     def as_json(self) -> dict[str, Any]:
         entries: dict[str, Any] = {
@@ -131,10 +132,10 @@ class LedgerRecord:
     """A record as read from the ledger.
 
     - `identity`: the producer id and epoch of its transaction. No other record has the same.
-    - `attempt`, `note`: present in the kinds that have them.
-    - `failed`: attempts aborted since the previous record; only the audit table reads them.
-    - `foreign_until`: a recovery decided about other producers' records below this offset. Readers
-      skip them.
+    - `attempt`: only in records of the kind `attempt`. `note`: facts about an operator's decision.
+    - `failed`: attempts that aborted before this record; only the audit table reads them.
+    - `foreign_until`: an operator decided that records of other producers below this offset are
+      skipped.
     """
 
     kind: Kind
@@ -159,8 +160,11 @@ def encoded(
     failed: Sequence[Mapping[str, Any]] = (),
     identity: Identity = NO_IDENTITY,
 ) -> bytes:
-    """Return a record batch with one record, to be stamped with the `identity` of its transaction.
-    The record contains the identity too, so that a copy in another transaction is rejected."""
+    """Return a record batch with one ledger record, for `stamped`.
+
+    The record contains `identity`, the producer id and epoch of its transaction, so that a copy in
+    another transaction is rejected.
+    """
     now_ms = int(time.time() * 1000)
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -192,8 +196,8 @@ def encoded(
 
 
 def stamped(blob: bytes, identity: Identity) -> bytes:
-    """Return the record batch with `identity`. An attempt writes one ledger record, so its sequence
-    is 0."""
+    """Return the record batch with the producer id and epoch of `identity`. Its sequence is 0,
+    because a transaction writes one ledger record."""
     return stamp(blob, identity, 0)
 
 
@@ -205,9 +209,11 @@ def advanced(
     topic_ids: Mapping[str, str],
     producers: str = "",
 ) -> Position:
-    """Return the position after a micro-batch. Partitions that it did not read keep their ends. If
-    no `producers` is given, dedup's states are dropped from the position: they would be older than
-    its ends."""
+    """Return the position after a micro-batch. Partitions that it did not read keep their ends.
+
+    If no `producers` is given, the position names no dedup states, because the earlier ones would
+    be older than its ends.
+    """
     return replace(
         position,
         ends={**position.ends, **ends},

@@ -1,12 +1,12 @@
-"""How `state.decide` is computed for an Arrow table of events: the same verdicts, no Python per
-record.
+"""Decide many events at once: the same verdicts as `state.decide`, without Python code per record.
 
-The rows of one producer and partition are in order of arrival. First the epochs are decided: the
-current one is a running maximum over the rows that open an epoch. Then `sequences` decides inside
+The rows of one producer and partition are in order of arrival. First the current epoch is computed
+for each row: a running maximum over the rows that open an epoch. Then `sequences` decides inside
 each epoch.
 
-Rows are decided one by one only if a producer's sequences jump further than a quarter of the circle
-(or 2^38, if they don't wrap). No producer that counts does that.
+Sequences are numbers on a circle (see `state`). Only if a producer's sequences jump further than a
+quarter of it (or 2^38, if they don't wrap), its rows are decided one by one. A producer that counts
+its records never does that.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from eos.producers.state import KAFKA, VERDICTS, Rules, SequenceEvent, Verdict, 
 from eos.producers.table import Events, States
 
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
-# The rows that are processed at once, which bounds the memory.
+# How many rows are processed at once. This bounds the memory.
 _ROWS_MAX = 1 << 19
-# The limit of a range's distance from its segment's anchor. `_inside` packs segment and distance
-# into one 64-bit key. There are at most 2 * _ROWS_MAX segments, so a key is below 2 ** 61.
+# The limit of a range's distance from its segment's anchor, the sequence from which distances are
+# counted. `_inside` packs segment and distance into one 64-bit key. There are at most 2 * _ROWS_MAX
+# segments, so a key is below 2 ** 61.
 _FAR = 1 << 38
 
 
 @dataclass(frozen=True, slots=True)
 class BatchVerdicts:
-    """The verdicts on a table of events, and the producers' states after it.
+    """The verdict (appended, duplicate, gap, ...) of each event in a table, and the producers'
+    states after it.
 
     `codes` has an index into VERDICTS for each row. `states` includes producers without events.
     """
@@ -44,11 +46,11 @@ class BatchVerdicts:
 def decide_all(
     events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA
 ) -> BatchVerdicts:
-    """Return the verdict of each row of `events`, and the producers' states after all rows.
+    """Return the verdict on each row of `events`, and the producers' states after all rows.
 
-    `events` has one row for a record, or for a record batch: its producer, partition and epoch, its
-    first and last sequence, and its time (`at_ms`). `states` are the producers' states before these
-    rows, with the schema of `eos.producers.table.schema`. If it is None, all producers are unknown.
+    A row of `events` is a record or a record batch: its producer, partition and epoch, its first
+    and last sequence, and its time (`at_ms`). `states` are the producers' states before these rows,
+    with the schema of `eos.producers.table.schema`. If it is None, all producers are unknown.
     """
     known = tables.empty(events.schema) if states is None else states
     codes = [np.zeros(0, np.int8)]
@@ -87,14 +89,15 @@ def _require_valid(rows: Events, rules: Rules) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """The epoch of each row compared with the current one. A segment is one epoch of a group."""
+    """For each row, its epoch compared with its producer's current one. A segment is one epoch of
+    one producer on one partition."""
 
     is_fenced: Flags
     is_newer: Flags
-    is_unknown: Flags  # the producer is not known yet
+    is_unknown: Flags  # the producer is not known when the row arrives
     is_opener: Flags
     segment: Ints
-    initial: Ints  # per group: the segment of the previous state
+    initial: Ints  # per group: the segment of its previous state
 
     @classmethod
     def of(cls, rows: Events, old: States, rules: Rules) -> _Epochs:
@@ -102,7 +105,7 @@ class _Epochs:
         zero = rows.first == 0
         ranks, rank_max = _ranked(np.concatenate((old.epoch, rows.epoch)))
         old_rank, rank = ranks[: len(old.epoch)], ranks[len(old.epoch) :]
-        # Doubled, so that a state without ranges is below the events of its own epoch.
+        # Doubled, so that a state without sequence ranges is below the events of its own epoch.
         before = np.where(old.is_known, 2 * old_rank + (old.counts > 0), -1)
         is_first = np.zeros(len(group), np.bool_)
         is_first[starts] = True
@@ -114,7 +117,7 @@ class _Epochs:
             is_unknown = ~old.is_known[group] & (zeros == zeros[starts][group])
         opens = zero | np.where(is_unknown, unknown_opens, rules.writes(Verdict.GAP))
         own = 2 * rank + 1
-        # A running maximum per group: the distance between groups exceeds any epoch.
+        # A running maximum per group. `lift` separates the groups: it exceeds any epoch.
         lift = group * (2 * rank_max + 4)
         best = np.maximum(np.where(opens, own, -1), np.where(is_first, before[group], -1))
         best = np.maximum.accumulate(best + lift) - lift
@@ -133,8 +136,11 @@ class _Epochs:
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, int]:
-    """Return numbers in the same order, and the largest one. Only the order matters, and epochs of
-    62 bits leave no room for a group's number."""
+    """Return numbers in the same order as the epochs, and the largest number.
+
+    Epochs of 62 bits are replaced by their ranks: otherwise a group's number would not fit into the
+    same 64-bit key.
+    """
     largest = int(epochs.max()) if len(epochs) else 0
     if largest < 2**31:
         return epochs, largest
@@ -144,17 +150,17 @@ def _ranked(epochs: Ints) -> tuple[Ints, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The ranges inside an epoch, in the order of `Chain`: ranges of the previous states, and
-    rows."""
+    """The sequence ranges inside all epochs, in the order of `Chain`: ranges of the previous
+    states, and rows."""
 
     chain: Chain
-    row: Ints  # -1: a range of the previous state
+    row: Ints  # index of the row; -1: a range of the previous state
     group: Ints
     first: Ints
     last: Ints
     epoch: Ints
     at_ms: Ints
-    run: Ints  # sequences without a hole in the previous state; 0 for a row
+    run: Ints  # sequences without a hole up to the previous state's end; 0 for a row
     is_far: Flags
     is_applied: Flags
 
@@ -202,15 +208,14 @@ class _Links:
         )
 
     def codes(self, rules: Rules) -> npt.NDArray[np.int8]:
-        """Return the codes of the rows among the links. The heads of segments are decided
-        elsewhere."""
+        """Return the verdict codes of all links. The caller decides the rows that open an epoch."""
         applied = np.flatnonzero(self.is_applied)
         before = np.maximum(np.cumsum(self.is_applied) - self.is_applied - 1, 0)
         expected = self._ends(applied)[before]
         back = expected - self.chain.first
         codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
         codes[back == 0] = _APPENDED
-        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows are next in sequence
+        below = np.flatnonzero((back > 0) & (self.row >= 0))  # few: most rows are next in sequence
         if len(below):
             size = self.chain.last[below] - self.chain.first[below] + 1
             is_seen = self._inside(below, applied, before[below], rules)
@@ -220,8 +225,12 @@ class _Links:
         return codes
 
     def _inside(self, links: Ints, applied: Ints, before: Ints, rules: Rules) -> Flags:
-        """Return which of these links lie in a range that was still retained when they arrived.
-        `applied` are the applied links, and `before` is the last of them before each link."""
+        """Return which of these links lie inside a range that was still retained when they arrived:
+        they are duplicates.
+
+        `applied` are the links that were appended, and `before` is the index of the last of them
+        before each link.
+        """
         chain, span = self.chain, 4 * min(rules.sequences, _FAR)
         previous = chain.segment[applied] * span + chain.first[applied]
         own = chain.segment[links] * span + chain.first[links]
@@ -240,7 +249,8 @@ class _Links:
         return self.chain.last[applied] + 1
 
     def _runs(self, applied: Ints, rules: Rules) -> Ints:
-        """Return, for each applied link, how many sequences without a hole end there."""
+        """Return, for each applied link, the number of consecutive sequences without a hole that
+        end with it."""
         first, ends = self.chain.first[applied], self._ends(applied)
         is_break = self.chain.is_start[applied]
         is_break = is_break | self.chain.is_kept[applied]
@@ -250,7 +260,8 @@ class _Links:
         return np.minimum(ends - start[latest], rules.sequences // 2)
 
     def states(self, old: States, final: Ints, rules: Rules) -> States:
-        """Return the new state of each group. `final` is the segment of its last row."""
+        """Return the new state of each group (one producer on one partition). `final` is the
+        segment of the group's last row."""
         applied = np.flatnonzero(self.is_applied)
         segment = self.chain.segment[applied]
         ends = np.searchsorted(segment, final, side="right")
@@ -279,7 +290,8 @@ class _Links:
 def _one_by_one(
     group: int, rows: Events, old: States, new: States, codes: npt.NDArray[np.int8], rules: Rules
 ) -> States:
-    """Decide a group's rows one by one, because plain comparisons may be wrong for it."""
+    """Decide the rows of one group one after another. The vectorised comparisons may be wrong for
+    its sequences, because they jump too far."""
     state = old.of(group)
     end = int(rows.group_ends[group])
     for at in range(end - int(rows.group_sizes[group]), end):

@@ -1,4 +1,5 @@
-"""Which ranges of an epoch are appended, for all producers at once, without a loop over records.
+"""Which sequence ranges of an epoch are appended? Computed for all producers at once, without a
+loop over records.
 
 A segment is the sequence of ranges that one producer sent to one partition in one epoch. The
 appended ranges form a chain. After an appended range, the next one in the chain is the first later
@@ -7,7 +8,7 @@ arrays find these pointers. Doubling them marks the chain from a segment's head,
 n records.
 
 All numbers here are distances from a segment's anchor, so plain comparisons are right. The caller
-excludes segments that reach around a quarter of the circle.
+excludes segments that reach around a quarter of the circle of sequences.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The ranges of all segments, ordered by segment, then by arrival.
+    """The sequence ranges of all segments, ordered by segment, then by arrival.
 
-    `is_kept`: a range of the previous state, which was appended then. The first element of each
-    segment is a kept one or opened the epoch. `is_start` marks where the search begins: at the last
-    kept range, or at the opener.
+    `is_kept`: the range is from the previous state, so it was appended before. A segment begins
+    with a kept range or with the row that opened its epoch. `is_start`: where the chain begins, at
+    the last kept range or at that row.
     """
 
     segment: Ints
@@ -41,14 +42,14 @@ class Chain:
 
 
 def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
-    """Return which elements are appended, so that they change the state."""
+    """Return for each range whether it is appended, so that it changes the producer's state."""
     done = chain.is_kept | chain.is_start
     follows = np.ones(len(chain), np.bool_)
     follows[1:] = chain.first[1:] == chain.last[:-1] + 1
     irregular = ~follows & ~done
     if not irregular.any():
         return np.ones(len(chain), np.bool_)
-    # Search only the segments with an element that is not next in sequence; most have none.
+    # Search only the segments with a range that is not next in sequence; most have none.
     number: Ints = np.concatenate(([0], np.cumsum(np.diff(chain.segment) != 0)))
     is_irregular = np.zeros(int(number[-1]) + 1, np.bool_)
     is_irregular[number[irregular]] = True
@@ -62,8 +63,8 @@ def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
 
 
 def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
-    """Return, for each element, the next one of its segment that begins where it ended; if there is
-    none, the number of elements."""
+    """Return for each range the index of the next one in its segment that begins right after its
+    end. Without one, the index is the number of ranges."""
     count = len(first)
     low = min(int(first.min()), int(last.min()))
     span = max(int(first.max()), int(last.max())) - low + 3
@@ -81,8 +82,8 @@ def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
-    """Return, for each element, the next one of its segment that begins above its end; if there is
-    none, the number of elements."""
+    """Return for each range the index of the next one in its segment that begins above its end,
+    with or without a gap. Without one, the index is the number of ranges."""
     count = len(first)
     levels = [first]
     while 2 ** len(levels) <= count:
@@ -99,7 +100,7 @@ def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _marked(next_at: Ints, starts: Flags, segment: Ints) -> Flags:
-    """Return the elements that are reached from the starts. `next_at` is each element's pointer."""
+    """Return which elements are reached by following the pointers `next_at` from the starts."""
     count = len(next_at)
     longest = int(np.bincount(segment).max())
     jumps = [np.append(next_at, count)]

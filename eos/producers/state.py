@@ -1,10 +1,11 @@
-"""Whether a producer's record is new, a duplicate or a gap, by the rules of a partition's leader.
+"""Is a producer's record new, a duplicate, or does it follow a gap? By the rules of a partition's
+leader.
 
-This is Kafka's ProducerStateManager as pure functions. A state has the newest ranges of sequences
-of the current epoch, five by default. They determine which sequence must follow. The broker has one
-error for most of the rest (OUT_OF_ORDER_SEQUENCE_NUMBER). Here the verdict is more precise: the
-record was certainly seen, records before it are certainly missing, or neither is certain.
-docs/audit.md compares both.
+This is Kafka's ProducerStateManager as pure functions. A producer's state has the newest ranges of
+sequences of its current epoch, five by default. They determine which sequence must follow. The
+broker has one error for most other sequences (OUT_OF_ORDER_SEQUENCE_NUMBER). Here the verdict is
+more precise: the record was certainly seen, records before it are certainly missing, or neither is
+certain. docs/audit.md compares both.
 
 Sequences are numbers on a circle: 2^31 - 1 is followed by 0. Of two sequences, the one that is less
 than half a circle ahead is the later one.
@@ -21,19 +22,20 @@ from typing import NamedTuple
 
 RANGES_KEPT = 5
 SEQUENCES = 2**31
-# The circle for numbers below 2^62, which never wrap: no two of them are half of it apart.
+# The circle size for numbers below 2^62, which never wrap: no two of them are half a circle apart.
 UNWRAPPED = 2**63
 EPOCHS = 2**15
 IDLE_MS = 86_400_000  # Kafka's producer.id.expiration.ms
 
 
 class Verdict(Enum):
-    """The result for one event. Tables and metrics use the values."""
+    """The result of validating one event (a record or record batch). Tables and metrics use the
+    values."""
 
     APPENDED = "appended"
-    # All of it was appended before, in this epoch.
+    # All of its sequences were appended before, in this epoch.
     DUPLICATE = "duplicate"
-    # It begins below the next sequence, and it is not proven that it was seen.
+    # It begins below the next sequence, but it is not certain that all of it was seen.
     LATE = "late"
     # Records between the last sequence and this one are missing.
     GAP = "gap"
@@ -54,8 +56,8 @@ class Range(NamedTuple):
 
 
 class SequenceEvent(NamedTuple):
-    """A record batch's range of sequences from a producer; for a single record, `first` and `last`
-    are equal."""
+    """The range of sequences in a record batch of a producer. For a single record, `first` and
+    `last` are equal."""
 
     epoch: int
     first: int
@@ -64,11 +66,11 @@ class SequenceEvent(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """The known ranges of one producer on one partition.
+    """What is known of one producer on one partition: its epoch and the newest ranges of sequences.
 
     `ranges` are the newest of this epoch, oldest first; empty if a marker opened the epoch. `run`
-    counts the sequences without a hole up to the last one. All of them were appended, so a resend
-    is recognized however old it is. Kafka forgets that.
+    counts the consecutive sequences without a hole that end with the last one. All of them were
+    appended, so a resend is recognized however old it is. Kafka does not keep this count.
     """
 
     epoch: int
@@ -79,11 +81,12 @@ class ProducerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of a stream of sequences.
+    """The rules by which events are accepted; the defaults are Kafka's.
 
-    - `is_ordered`: a partition has all records of its producers, in the order of sending. It is
-      false if the sequences of one producer are spread over partitions. Then only the retained
-      ranges prove that a record was seen.
+    - `ranges_max`: how many ranges a state keeps.
+    - `is_ordered`: a partition has all records of its producers, in the order of sending. False if
+      the sequences of one producer are spread over partitions. Then only the retained ranges prove
+      that a record was seen.
     - `accepts`: verdicts that count as written, next to `appended`. Kafka accepts an unknown
       producer.
     - `sequences`: the size of the circle.
@@ -101,13 +104,13 @@ class Rules:
         is_circle = 2 <= self.sequences <= 2**32 or self.sequences == UNWRAPPED
         if unsupported or self.ranges_max < 1 or not is_circle or not 1 <= self.epochs <= 2**62:
             raise ValueError(
-                f"no rules: accepts={sorted(each.value for each in self.accepts)}, "
+                f"invalid rules: accepts={sorted(each.value for each in self.accepts)}, "
                 f"ranges_max={self.ranges_max}, sequences={self.sequences}, epochs={self.epochs}"
             )
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """The exclusive upper bounds for the numbers of an event."""
+        """Return the exclusive upper bounds for the numbers of an event, by field name."""
         top = min(self.sequences, UNWRAPPED // 2)
         return {"epoch": self.epochs, "first": top, "last": top}
 
@@ -120,8 +123,8 @@ KAFKA = Rules()
 
 
 def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAFKA) -> Verdict:
-    """Return the verdict on the event. `state` is None if the producer is not known on this
-    partition."""
+    """Return the verdict on the event by the producer's state. `state` is None if the producer is
+    unknown on this partition."""
     require_valid(event, rules)
     if state is None:
         return Verdict.UNKNOWN_PRODUCER if event.first else Verdict.APPENDED
@@ -147,7 +150,8 @@ def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAF
 def after(
     state: ProducerState | None, event: SequenceEvent, verdict: Verdict, rules: Rules = KAFKA
 ) -> ProducerState | None:
-    """Return the state after the event. It is unchanged unless the records count as written."""
+    """Return the producer's state after the event. An event that does not count as written leaves
+    it unchanged."""
     if not rules.writes(verdict):
         return state
     added = Range(event.first, event.last)
@@ -160,15 +164,16 @@ def after(
 
 
 def marked(state: ProducerState | None, epoch: int, at_ms: int = 0) -> ProducerState:
-    """Return the state after a transaction's marker. Under TV2 the marker has the next epoch
-    already, so late records of the old epoch are fenced."""
+    """Return the producer's state after a transaction marker. Under TV2 the marker already has the
+    next epoch, so late records of the old epoch are fenced."""
     if state is None or epoch > state.epoch:
         return ProducerState(epoch, (), 0, at_ms)
     return state._replace(at_ms=at_ms) if epoch == state.epoch else state
 
 
 def is_expired(state: ProducerState, now_ms: int, idle_ms: int = IDLE_MS) -> bool:
-    """Return whether the producer has been idle for so long that the broker forgets it."""
+    """Return whether the producer wrote nothing for `idle_ms`, after which the broker forgets
+    it."""
     return now_ms - state.at_ms >= idle_ms
 
 
@@ -187,12 +192,12 @@ def _is_inside(event: SequenceEvent, kept: Range, modulus: int) -> bool:
 
 
 def _capped(run: int, rules: Rules) -> int:
-    """Limit the run to half a circle, the greatest distance that a sequence can lie back."""
+    """Return the run, at most half a circle: an earlier sequence can't lie further back."""
     return min(run, rules.sequences // 2)
 
 
-# The error codes of the broker for a known producer, by verdict. It acknowledges a duplicate with
-# NONE and the offset of the first copy.
+# The broker's possible error codes for each verdict, if it knows the producer. It acknowledges a
+# duplicate with NONE (0) and the offset of the first copy.
 KAFKA_ANSWERS: Mapping[Verdict, frozenset[int]] = {
     Verdict.APPENDED: frozenset({0}),
     Verdict.DUPLICATE: frozenset({0, 45}),

@@ -1,5 +1,5 @@
-"""How producers' states are stored as an Arrow table, and as the arrays that `batch` computes
-with."""
+"""Convert producers' states between an Arrow table, in which they are stored, and the arrays that
+`batch` computes with."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _KEYS = ("producer", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The rows of a table of events, sorted by group, each group in the order of arrival.
+    """The rows of a table of events, sorted by group; in a group, by arrival.
 
-    A group is one producer on one partition. `place` has the new index of each table row.
+    A group is one producer on one partition. `place` has the index in this order for each row of
+    the table.
     """
 
     group: Ints
@@ -35,7 +36,7 @@ class Events:
 
     @property
     def fields(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """The columns in the order of SequenceEvent's fields."""
+        """Return the columns in the order of SequenceEvent's fields."""
         return self.epoch, self.first, self.last, self.at_ms
 
 
@@ -66,7 +67,8 @@ class States:
         )
 
     def replaced(self, group: int, state: ProducerState | None) -> States:
-        """Return the states with another state for one group."""
+        """Return the states with `state` as the state of this group. If it is None, return them
+        unchanged."""
         if state is None:
             return self
         start = int(self.counts[:group].sum())
@@ -101,16 +103,18 @@ def schema(producer: pa.DataType, partition: pa.DataType) -> pa.Schema:
 
 
 def empty(events: pa.Schema) -> pa.Table:
-    """Return a table of states without any producer."""
+    """Return an empty table of states, for the types of producer and partition in `events`."""
     kinds = [_plain(events.field(name).type) for name in _KEYS]
     return schema(*kinds).empty_table()
 
 
 def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:
-    """Group the events by producer and partition.
+    """Group the events by producer and partition. Return these four:
 
-    Return the events by group, the previous states of these groups, the groups' keys (producer and
-    partition), and the states of all producers without events.
+    - the events, sorted by group
+    - the previous states of these groups
+    - the groups' keys (producer and partition)
+    - the states of all producers without events
     """
     codes = _codes(events, states)
     of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
@@ -138,7 +142,8 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
 
 
 def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the table of all states, from the parts that `opened` returned."""
+    """Return the table of all states. `states` are those of the groups, `keys` and `others` are as
+    `opened` returned them."""
     offsets = array_of(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
     columns = [
         *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
@@ -178,13 +183,16 @@ def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
 
 
 def _codes(events: pa.Table, states: pa.Table) -> Ints:
-    """Return one number per producer and partition, for the states and then for the rows."""
+    """Return one number per pair of producer and partition: first for the rows of `states`, then
+    for those of `events`."""
     found = np.zeros(states.num_rows + events.num_rows, np.int64)
     for name in _KEYS:
         kind = _plain(events.schema.field(name).type)
         both = [table.column(name).cast(kind).combine_chunks() for table in (states, events)]
         if sum(each.null_count for each in both):
-            raise ValueError(f"{name} is null in some rows: it must be known whose they are")
+            raise ValueError(
+                f"{name} is null in some rows: each row needs a producer and a partition"
+            )
         encoded = pa.concat_arrays([_whole(each) for each in both]).dictionary_encode()
         found = found * max(1, len(encoded.dictionary)) + ints_of(encoded.indices)
     return found

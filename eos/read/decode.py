@@ -1,8 +1,9 @@
 """How do Kafka's bytes become columns, and which records are rejected?
 
 A key or value is kept as bytes, read as text, or parsed by a schema. A record that can't be parsed,
-or that fails a rule of `expect`, is rejected. By `on_error` it ends the run, becomes a dead letter,
-or is dropped. All rejected records are counted, and an error names the first one.
+or that fails a rule of `expect`, is rejected. The setting `on_error` decides whether it ends the
+run, becomes a dead letter, or is dropped. All rejected records are counted, and an error names the
+first one.
 
 Spark counts them while it evaluates the micro-batch, and the driver reads the counts before it
 commits. So the counts are exact, and no record is parsed twice. The counter has a second purpose:
@@ -75,26 +76,26 @@ class RejectedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """The formats of keys and values, and the rules that reject records."""
+    """The formats of source keys and values, and the rules that reject source records."""
 
     key: Format = field(default_factory=Format)
     value: Format = field(default_factory=Format)
     on_error: Answer = "fail"
     rules: tuple[RecordRule, ...] = ()
     carries: tuple[str, ...] = ()  # columns that earlier stages added, such as dedup's verdict
-    # A rejected record fails the job. Stateful plans need that: Spark's counts arrive too late.
+    # A rejected record fails the job. Stateful plans need that: they get Spark's counts too late.
     is_strict: bool = False
     distinct: Distinct | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows pass unchanged: bytes stay bytes, and no rule can reject a record."""
+        """Return whether rows pass unchanged: bytes stay bytes, and no rule can reject a row."""
         return self.key.kind == self.value.kind == "binary" and not self.rules
 
     @property
     def causes(self) -> tuple[RecordRule, ...]:
-        """The rules, with the check for malformed records first. The first rule that rejects a
-        record is the one reported."""
+        """Return the reasons to reject a record: malformed, then each rule. The first one that
+        applies is reported."""
         return (RecordRule(MALFORMED, "", self.on_error), *self.rules)
 
     def apply(self, frame: DataFrame) -> DataFrame:
@@ -119,8 +120,8 @@ class Decode:
     def dead_letters(self, frame: DataFrame) -> DataFrame:
         """Return the rejected rows that become dead letters.
 
-        They have Kafka's columns unchanged, and the reason in the columns RULE and ERROR. If the
-        given rows have these two columns already, dedup has rejected the rows where they are set.
+        They have Kafka's columns unchanged, and the reason in the columns RULE and ERROR. If
+        `frame` has these columns, dedup has rejected the rows in which they are set.
         """
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
@@ -135,7 +136,7 @@ class Decode:
         conditions += [f"{RULE} IS NOT NULL"] if before else []
         named_before = {name: f"{name}, " if before else "" for name in (RULE, ERROR)}
         return (
-            # This count is not used. It keeps the filter above the parser, as in `apply`.
+            # The count is unused. It keeps Spark from moving the filter below the parser.
             checked.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
             .where(" OR ".join(conditions))
             .selectExpr(
@@ -148,7 +149,7 @@ class Decode:
     def _with_rules(
         self, frame: DataFrame, *, with_bytes: bool = False, carries: Sequence[str] | None = None
     ) -> DataFrame:
-        """Return all rows with the columns of the first step, and the rule that rejects each row.
+        """Return all rows with the first step's columns, and the number of the rejecting rule.
 
         `with_bytes` adds the key and value as bytes, which dead letters need.
         """
@@ -170,8 +171,7 @@ class Decode:
         return self._with_cause(read, _case(causes))
 
     def _require_schemas(self, frame: DataFrame) -> None:
-        """Raise TransformError for an Avro schema that Spark can't use. Avro's own exception names
-        neither the key nor the value."""
+        """Raise TransformError for an Avro schema that Spark can't use, naming the key or value."""
         for name, each in (("key", self.key), ("value", self.value)):
             if each.kind == "avro":
                 try:
@@ -191,7 +191,7 @@ class Decode:
         try:
             return read.selectExpr("*", f"{cause} AS {_CAUSE}")
         except AnalysisException:
-            for rule in self.rules:  # one at a time, since Spark's message names no rule
+            for rule in self.rules:  # find the invalid one: Spark's message does not name it
                 _require_condition(read, rule)
             raise
 
@@ -243,7 +243,7 @@ class Decode:
         """
         pairs = len(self.causes) * 2
         if len(counted) > pairs and counted[pairs]:
-            # The registry may have such an id by now. Then the attempt is retried with its schema.
+            # The registry may have the id by now. Then the attempt is retried with its schema.
             new = self.learned(frame)
             if new:
                 ids = ", ".join(new[:10])
@@ -268,12 +268,12 @@ class Decode:
         )
 
     def learned(self, frame: DataFrame) -> list[str]:
-        """Ask the registry for the unknown schema ids of these records, and add those it has to the
-        plan. Return a description of each added id."""
+        """Request the records' unknown schema ids from the registry, and add those that it has to
+        the plan. Return a text for each added id."""
         added = []
         for name, each in self._registered():
             last, is_more = -1, True
-            while is_more:  # it ends: each page begins at a higher id, and ids have 32 bits
+            while is_more:  # terminates: each page begins at a higher id, and ids have 32 bits
                 found = frame.where(is_unknown(name, each.written_by)).selectExpr(
                     f"{id_in(name)} AS id"
                 )
@@ -285,7 +285,7 @@ class Decode:
         return added
 
     def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
-        """Return the record that a plan with `is_strict` failed on, or None if no text names it.
+        """Return the record that failed the job of a strict plan. None if no text names one.
 
         `texts` are the messages that SQL's `raise_error` was called with.
         """
@@ -345,11 +345,11 @@ class Decode:
 
 
 def _shared(rows: DataFrame) -> DataFrame:
-    """Return the rows with each column renamed to itself, so that a step may join them with
+    """Return the rows with each column aliased to its own name, for steps that join them with
     themselves.
 
-    If both sides of a join have the same columns, Spark recreates the columns of one side where
-    they are defined. Without the renaming that is the source. The plan would then have two sources.
+    In a self-join, Spark duplicates one side's plan down to where its columns are defined. Without
+    the aliases that is the source, and the plan would have two sources.
     """
     from pyspark.sql import functions as f
 
@@ -361,12 +361,12 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
     from pyspark.errors import AnalysisException
 
     try:
-        # Next to "*" an aggregate is an error, so a rule can't be one.
+        # Next to "*" Spark rejects an aggregate. So a rule that aggregates is invalid.
         evaluated = read.selectExpr("*", f"(\n{rule.condition}\n)")
         kind = evaluated.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
         reason = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
-        # Spark's line numbers include the line of the opening bracket.
+        # The opening bracket is a line of its own, so Spark's line numbers are one too high.
         reason = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), reason)
         reason = reason.strip()[:1000]
         raise TransformError(
@@ -383,14 +383,14 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
 
 
 def _raising() -> str:
-    """Return a condition that fails the job at the first rejected record, and names the record."""
+    """Return SQL that fails the job at the first rejected record, and names that record."""
     opening = of_this_process().opening(_RAISED)
     position = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
     return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({position}) AS BOOLEAN) END"
 
 
 def _nth(texts: Sequence[str]) -> str:
-    """Return SQL for the text of the rule that rejects a row."""
+    """Return SQL for the text of the rule that rejects the row: one of `texts`, or null."""
     return f"element_at(array({', '.join(texts)}), {_CAUSE} + 1)"
 
 

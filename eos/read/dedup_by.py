@@ -16,14 +16,15 @@ from eos.errors import TransformError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NO_NULL = "dedup: no null"  # the name of its rule; names of a user's rules have no spaces
+NO_NULL = "dedup: no null"  # rule for null columns; users' rule names have no spaces
 _NUMBER = "__eos_number"
 _TIMES = ("timestamp",)
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Dedup by columns: the key's columns, the time column, and how long a key is remembered."""
+    """The settings of dedup by columns: key columns, time column, and how long a key is
+    remembered."""
 
     by: tuple[str, ...]
     within_ms: int
@@ -31,17 +32,18 @@ class Distinct:
 
     @property
     def condition(self) -> str:
-        """The SQL condition that each record must meet: no column of dedup is null."""
+        """Return the SQL condition that each record must meet: no column of dedup is null."""
         names = dict.fromkeys((*self.by, self.watermark))
         return " AND ".join(f"`{name}` IS NOT NULL" for name in names)
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Return the first row of each key."""
+        """Return the first row of each key. In a stream, a key is remembered for `within_ms`."""
         self._require(rows)
         if rows.isStreaming:
             known = rows.withWatermark(self.watermark, f"{self.within_ms} milliseconds")
             return known.dropDuplicatesWithinWatermark(list(self.by))
-        # A table has no watermark. The first row in the source's order is kept, however late.
+        # A frame that is no stream has no watermark. Keep the first row in the source's order,
+        # however much later its duplicates are.
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 

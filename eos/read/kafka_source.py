@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ADMINS = 6
-# How long a task waits for records. Spark's default is spark.network.timeout, which users lower to
-# detect lost executors sooner. A broker or a busy machine may need longer.
+# How long a task waits for records, in ms. Spark's default is spark.network.timeout, which users
+# lower to detect lost executors sooner. A broker or a busy machine may need longer.
 _PATIENCE = ("kafkaConsumer.pollTimeoutMs", "120000")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkKafkaSource:
-    """The topics to read, by name or by a pattern that matches a topic's whole name.
+    """The settings of Spark's Kafka source: topics by name, or by a pattern that matches whole
+    names.
 
-    `starts` has an offset for every partition. `start:` of the pipeline file is resolved already.
+    `starts` has an offset for every partition, resolved from `start:` of the pipeline file.
     """
 
     bootstrap: str
@@ -75,9 +76,10 @@ class SparkKafkaSource:
         return reader.load()
 
     def records(self, spark: SparkSession, ends: Mapping[TopicPartition, int]) -> DataFrame:
-        """Return the records from `starts` up to `ends`, with the same columns as `stream`.
+        """Return the records from `starts` up to `ends` as a batch frame with the columns of
+        `stream`.
 
-        It reads the records of a committed micro-batch again.
+        It is used to read the records of a committed micro-batch again.
         """
         reader = (
             spark.read.format("kafka")
@@ -121,8 +123,8 @@ def _listed(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _require_java(spark: SparkSession, anchored: str, pattern: str) -> None:
-    """Raise UsageError if Java can't compile the pattern. In the query the same error would look
-    temporary, and the run would be started again."""
+    """Raise UsageError if Java can't compile the pattern. If the query met this error, it would
+    look temporary, and a supervisor would restart the run for ever."""
     from pyspark.errors import IllegalArgumentException
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way

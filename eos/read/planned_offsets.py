@@ -1,8 +1,8 @@
-"""Which offsets has Spark planned for this micro-batch?
+"""Which offsets has Spark planned for the current micro-batch?
 
-The answer is read from the running query's plan and compared with the file `offsets/N`. Spark
-writes its plan to that file, but reads the source according to the plan in memory. The driver
-commits the file's offsets. Plan and file can differ if the store's rename is not atomic:
+The driver commits the offsets in the checkpoint's file `offsets/N`. Spark writes its plan to that
+file, but reads the source according to the plan in memory. So the running query's plan is compared
+with the file. They can differ if the store's rename is not atomic:
 
 1. Spark plans micro-batch N and writes `offsets/N`.
 2. Another instance with the same checkpoint overwrites `offsets/N` with other offsets.
@@ -26,7 +26,8 @@ _SCAN = "MicroBatchScanExec"
 def require_planned(
     spark: SparkSession, query: str, location: str, batch_id: int, found: Ranges
 ) -> None:
-    """Raise UnavailableError if the file's offsets differ from the plan's.
+    """Raise UnavailableError if the offsets `found` in the checkpoint's file differ from Spark's
+    plan.
 
     A commit with the file's offsets would lose or repeat records.
     """
@@ -47,8 +48,8 @@ def require_planned(
 def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
     """Return the offsets that Spark planned for the current micro-batch of the named query.
 
-    None if this version of Spark has no such plan, or if there are no new records. Call this inside
-    `foreachBatch`: only there the query's last execution belongs to the current micro-batch.
+    Return None if this version of Spark has no such plan, or if there are no new records. Call this
+    inside `foreachBatch`: only there the query's last execution belongs to the current micro-batch.
     """
     from py4j.protocol import Py4JError
 
@@ -58,7 +59,7 @@ def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
     java: Any = running._jsq  # noqa: SLF001 - PySpark has no public way to a query's plan
     try:
         leaves = java.streamingQuery().lastExecution().logical().collectLeaves()
-        # Other leaves are tables that steps read. Without new records the stream has no leaf.
+        # Other leaves are tables that steps read. If there are no new records, no leaf is a stream.
         every = (leaves.apply(number) for number in range(leaves.size()))
         leaf = next((each for each in every if _is_stream(each)), None)
         if leaf is None:
@@ -71,10 +72,10 @@ def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
 
 
 def rows_scanned(spark: SparkSession, query: str) -> int | None:
-    """Return how many rows of the source the current micro-batch has scanned.
+    """Return how many rows of the source the current micro-batch has scanned so far.
 
-    None if this version of Spark does not report it. If a step reads the source twice, the plan has
-    two scans of the same rows, and they count once. To be called inside `foreachBatch`.
+    Return None if this version of Spark does not report it. If a step reads the source twice, the
+    plan has two scans of the same rows, and they count once. Call this inside `foreachBatch`.
     """
     from py4j.protocol import Py4JError
 
@@ -97,7 +98,7 @@ def _is_stream(leaf: Any) -> bool:
 
 
 def _difference(planned: Ranges, found: Ranges) -> str:
-    """Describe the first partition in which the two ranges differ. They must differ."""
+    """Describe the first partition whose range differs. Precondition: the two ranges differ."""
     both = ((planned.starts, found.starts), (planned.ends, found.ends))
     every = sorted({tp for side in both for offsets in side for tp in offsets})
     differing = (tp for tp in every if any(a.get(tp) != b.get(tp) for a, b in both))

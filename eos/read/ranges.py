@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping
 from eos.kafka.api import TopicPartition
 from eos.kafka.range_fetcher import Range
 
-# A cut this close to a partition's start or end, as a part of a task's share, is moved there: a
-# small piece would cost a request and an Arrow batch of its own.
-_SNAP = 20  # a twentieth
+# If a cut would leave less than a twentieth of a task's share at a partition's start or end, move
+# it there: a small piece would cost a request and an Arrow batch of its own.
+_SNAP = 20
 
 
 def divide(
     ranges: Mapping[TopicPartition, tuple[int, int]], tasks: int, *, splits: bool
 ) -> list[list[Range]]:
-    """Return the ranges of each task: at most `tasks` lists, none of them empty.
+    """Divide the offset ranges (start, end) of partitions among tasks. Return at most `tasks`
+    lists, none of them empty.
 
-    Guarantees: the tasks have about the same number of offsets. Of two pieces of a partition, the
-    earlier one is in an earlier task. The result depends on nothing but the arguments. Without
-    `splits`, one task reads a partition's whole range, so the largest partition is the limit.
+    With `splits`, a partition may be read by several tasks, and all tasks get about the same number
+    of offsets; earlier pieces are in earlier tasks. Without it, one task reads a partition's whole
+    range, so the largest partition is the limit. The same arguments give the same result.
     """
     if tasks < 1:
         raise ValueError(f"{tasks} tasks")
@@ -29,7 +30,7 @@ def divide(
 
 
 def _packed(whole: list[Range], tasks: int) -> list[list[Range]]:
-    """Give the largest range to the task that has least, then the next one."""
+    """Assign whole ranges, the largest first, each to the task with the fewest offsets so far."""
     found: list[list[Range]] = [[] for _ in range(min(tasks, len(whole)))]
     loads = [(0, number) for number in range(len(found))]
     for each in sorted(whole, key=lambda one: (one.start - one.end, one)):
@@ -40,7 +41,7 @@ def _packed(whole: list[Range], tasks: int) -> list[list[Range]]:
 
 
 def _cut(whole: list[Range], tasks: int) -> list[list[Range]]:
-    """Cut the sequence of all ranges into equal shares."""
+    """Cut the sequence of all ranges into equal shares, one per task."""
     total = sum(each.end - each.start for each in whole)
     found: list[list[Range]] = [[] for _ in range(tasks)]
     before = 0
@@ -53,7 +54,11 @@ def _cut(whole: list[Range], tasks: int) -> list[list[Range]]:
 
 
 def _shares(before: int, size: int, total: int, tasks: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the task, start and end of each piece of a range of this size."""
+    """Yield the pieces of one range as (task, start, end), relative to the range's start.
+
+    `before` is the number of offsets in earlier ranges, `size` that of this range, `total` that of
+    all ranges.
+    """
     first, last = before * tasks // total, (before + size - 1) * tasks // total
     at = 0
     for number in range(first, last + 1):

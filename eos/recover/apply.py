@@ -1,9 +1,9 @@
-"""How is a change of `eos recover` applied?
+"""How does `eos recover` apply a change of the pipeline's position?
 
-The steps are those of a startup: lock, look, fence, then one ledger record of kind "recovery". So a
-change disturbs no pipeline that a startup would leave alone. A change that is refused is refused
-before the fence. The change is computed twice, before the fence and after it; the second result is
-applied.
+The steps are those of a startup: take the lock, compute the change, fence, then write one ledger
+record of kind "recovery". So a change disturbs no pipeline that a startup would leave alone. The
+change is computed before the fence, so that a refusal does not disturb a running pipeline. It is
+computed again after the fence, and this result is applied.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from eos.startup.source_state import LiveSource
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """An applied change. `offset` is that of its ledger record, if it has one."""
+    """A change that was applied, and the offset of its ledger record; None if it needed none."""
 
     change: LedgerChange
     offset: int | None = None
 
 
 def propose(planned: Plan, client: KafkaClient, verb: Verb, *, take_over: bool) -> LedgerChange:
-    """Return the change that the verb would make, or raise the reason to refuse it.
+    """Return the change that an option of `eos recover` would make, or raise why it is refused.
 
-    A running pipeline is not disturbed.
+    Nothing is written, and a running pipeline is not disturbed.
     """
     view = take_snapshot(planned, client, skips_foreign=True)
     require_free(view.planned, view.last, is_forced=take_over)
@@ -54,7 +54,8 @@ def act(
         lock.acquire(is_forced=take_over)
         bus.subscribe(Console())
         client.agree_on_profile(short_deadline())
-        # An open transaction may hide values now. The fence ends it, and then they can be read.
+        # An open transaction may hide the group's offsets now. The fence ends the transaction, so
+        # the change is computed after the fence.
         with suppress(UnavailableError):
             change = propose(planned, client, verb, take_over=take_over)
             if change.after is None:
@@ -76,9 +77,9 @@ def act(
         batches.note("recovery", change.after, change.note(reason))
         written = acquired.ledger.read_last(
             short_deadline()
-        )  # a snapshot may precede the commit's marker
-        # Rename last. If the process dies before this, the note is in the ledger, and the next run
-        # takes a fresh checkpoint anyway.
+        )  # waits for the commit's marker, so that the record is visible
+        # Rename folders last. If the process dies before this, the ledger has the recovery record,
+        # and the next run uses a fresh checkpoint anyway.
         _rename(planned, change)
         return AppliedChange(change, None if written is None else written.offset)
 

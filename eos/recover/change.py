@@ -1,4 +1,7 @@
-"""What would a verb change? Old and new values, consequences, and the ledger's note."""
+"""What would an option of `eos recover` change in the pipeline's position?
+
+A change has the old and new values, their consequences, and the note for the ledger.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from eos.ledger.record import Ends, Position
 
 _SHOWN_MAX = 50
 
-# Old and new value of each partition that changes; None: no value.
+# Old and new offset of each partition whose offset changes; None: it has none.
 Moves = Mapping[TopicPartition, tuple[int | None, int | None]]
 
 
@@ -31,10 +34,11 @@ class LostOffsets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """A proposed change of the ledger.
+    """A proposed change of the pipeline's position in the ledger.
 
-    `after` is None if nothing is written to Kafka. `group` is None if an open transaction hides it.
-    Without `after` and `renames` there is nothing to do, and `remarks` has the reason.
+    `after` is the new position; None if nothing is written to Kafka. `group` has the group's
+    offsets now; None if an open transaction hides them. `remarks` has sentences for the operator.
+    If `after` and `renames` are empty, there is nothing to do, and `remarks` has the reason.
     """
 
     verb: str
@@ -56,7 +60,9 @@ class LedgerChange:
 
     @property
     def group_moves(self) -> Moves:
-        """Return the group offsets that change. Offsets of other partitions are kept."""
+        """Return the group offsets that change; empty if an open transaction hides them.
+
+        Offsets of partitions that the new position lacks are kept."""
         if self.after is None or self.group is None:
             return {}
         unchanged = {tp: offset for tp, offset in self.group.items() if tp in self.after.ends}
@@ -77,7 +83,9 @@ class LedgerChange:
         return self.after is not None and self.after.is_reset and not self.before.is_reset
 
     def _undone(self) -> Ends:
-        """Return the ledger's ends where the group is ahead of them and would be moved back."""
+        """Return the ledger's offsets of the partitions whose group offset would be moved back.
+
+        There, the group is ahead of the ledger, because another client moved it."""
         if self.after is None or self.after == self.before:
             return {}
         ahead = group.ahead(group.differing(self.before.ends, self.group or {}))
@@ -128,7 +136,7 @@ class LedgerChange:
         }
 
     def note(self, why: str) -> dict[str, Any]:
-        """Return the ledger's note: user, time, reason, old values. The record has the new ones."""
+        """Return the note for the ledger's recovery record: user, time, reason and the change."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return {"by": _operator(), "at": now, "why": why, **self.as_json()}
 
@@ -147,7 +155,7 @@ def moves(before: Ends, after: Ends) -> Moves:
 
 
 def consequences(view: Snapshot, moved: Moves) -> list[str]:
-    """Return sentences about the offsets that are skipped or read again."""
+    """Return sentences for the operator about offsets that are skipped or read again."""
     skipped = {
         tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a
     }
@@ -197,7 +205,7 @@ def _or_none(value: object) -> str:
 
 
 def _nested(moved: Moves) -> dict[str, Any]:
-    """Return `{topic: {"0": [before, after]}}`."""
+    """Return the moves as JSON: `{topic: {"0": [before, after]}}`."""
     pairs: dict[str, Any] = {}
     for (topic, partition), pair in sorted(moved.items()):
         pairs.setdefault(topic, {})[str(partition)] = list(pair)

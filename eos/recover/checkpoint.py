@@ -1,4 +1,4 @@
-"""How does a pipeline adopt a checkpoint, or set one aside?"""
+"""How does `eos recover` adopt a Spark checkpoint's position, or set a checkpoint aside?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from eos.recover.change import LedgerChange, Verb, consequences, moves, no_chang
 
 
 def adopt(path: str | None) -> Verb:
-    """Return a verb that moves the ledger's ends to those of a checkpoint's last micro-batch.
+    """Return the action of `eos recover --adopt-checkpoint`.
 
-    For a ledger that was lost, or a pipeline that moves here from plain Spark.
+    It moves the ledger's position to the end of a checkpoint's last committed micro-batch. It is
+    for a ledger that was lost, or for a query that ran with plain Spark before.
     """
 
     def verb(view: Snapshot) -> LedgerChange:
@@ -51,7 +52,9 @@ def adopt(path: str | None) -> Verb:
 
 
 def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
-    """Return the checkpoint, and whether this pipeline wrote it."""
+    """Return the checkpoint in folder `path`, and whether this pipeline wrote it.
+
+    Without `path`, it is the pipeline's newest checkpoint."""
     root = view.planned.names.checkpoints
     if path is None:
         if view.files is None:
@@ -83,9 +86,11 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
 
 
 def _last(view: Snapshot, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, list[str]]:
-    """Return the ends of the last micro-batch that is certainly committed, and the reasons.
+    """Return the end offsets of the last micro-batch that is certainly committed, and sentences
+    that explain this.
 
     A micro-batch that was planned later may be committed, too: Spark writes its commit log last.
+    Then the group's offsets decide, if this pipeline wrote the checkpoint.
     """
     planned, committed = checkpoint.planned(), checkpoint.committed()
     assert planned is not None
@@ -177,10 +182,10 @@ def _require_readable(view: Snapshot, accepted: Ends) -> list[str]:
 
 
 def set_aside(view: Snapshot) -> LedgerChange:
-    """Return the change after which the next run makes a fresh checkpoint.
+    """Return the change after which the next run creates a fresh checkpoint.
 
-    The ledger's note alone has this effect. The folder is renamed for readers, and for an empty
-    ledger, which can't hold a note.
+    The recovery record in the ledger is enough for that. The folder is renamed to show operators
+    that it is unused. If the ledger is empty, no record is written, and only the rename counts.
     """
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
@@ -209,9 +214,10 @@ def set_aside(view: Snapshot) -> LedgerChange:
 
 
 def _renames(view: Snapshot) -> list[tuple[str, str]]:
-    """Return the renames: the newest checkpoint, or all of them if the ledger is empty.
+    """Return old and new path of each checkpoint folder to rename.
 
-    With an empty ledger, a startup would take the next older one.
+    It is the newest checkpoint. If the ledger is empty, it is all of them, because a startup would
+    resume from the next older one.
     """
     if view.files is None:
         return []

@@ -1,4 +1,4 @@
-"""How does an operator let dedup pass a gap, or drop its states of producers?"""
+"""How does `eos recover` let dedup accept a gap, or forget the known producers?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from eos.spark.dedup_run import state_versions
 
 
 def accept_gap(view: Snapshot) -> LedgerChange:
-    """Return the change that lets the next committed micro-batch accept gaps, and no later one."""
+    """Return the change of `--accept-gap`: the next micro-batch that commits accepts records after
+    missing sequence numbers. Later micro-batches do not."""
     _require_dedup(view, "--accept-gap")
     before, verb = view.position, "--accept-gap"
     if before.accepts_gap:
@@ -26,9 +27,9 @@ def accept_gap(view: Snapshot) -> LedgerChange:
 
 
 def forget_producers(view: Snapshot) -> LedgerChange:
-    """Return the change that drops all states of producers.
+    """Return the change of `--forget-producers`: no producer is known to dedup afterwards.
 
-    For states that are lost, or were made by other rules.
+    It is for states that are lost, or that were written under other settings.
     """
     _require_dedup(view, "--forget-producers")
     before, verb = view.position, "--forget-producers"
@@ -43,10 +44,10 @@ def forget_producers(view: Snapshot) -> LedgerChange:
 
 
 def states_of(view: Snapshot, record: LedgerRecord) -> str:
-    """Return the version of the states that belongs to a ledger record.
+    """Return the version of dedup's states that a ledger record names, for a rewind to it.
 
-    Raise PromiseBrokenError if it is missing. If all producers were forgotten before, return an
-    empty version instead.
+    Raise PromiseBrokenError if this version can't be used any more. But if no producer is known
+    now, because an operator had all forgotten, return an empty version.
     """
     dedup, required = view.planned.dedup, record.position.producers
     if dedup is None:

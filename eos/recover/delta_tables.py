@@ -1,4 +1,4 @@
-"""How does an operator accept a Delta table as it is?"""
+"""How does `eos recover` accept a Delta table as it is, although the ledger expects other rows?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
         each for each in view.ledger.newest_first(short_deadline()) if each.attempt is not None
     )
     newest: LedgerRecord | None = next(attempts, None)
-    # As if the table's log had no newer write than the ledger records.
+    # Assume that the table's last write is the one in the ledger, since the table is not read.
     status = table_status(known.at, known.at, -1 if newest is None else newest.offset)
     if newest is None or newest.attempt is None or status is TableStatus.COMPLETE:
         return [f"nothing is missing: the table {name} had every micro-batch"]

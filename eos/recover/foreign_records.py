@@ -1,6 +1,6 @@
-"""How are ledger records handled that the pipeline did not write?
+"""How does `eos recover` handle ledger records that another producer wrote?
 
-They are skipped, or a copied ledger is accepted.
+It skips these records, or accepts them as a copy of the pipeline's own ledger.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SHOWN_MAX = 5
 
 
 def change_of(verb: Verb, view: Snapshot) -> LedgerChange:
-    """Return the verb's change.
+    """Return the change of an option of `eos recover`.
 
-    Raise PromiseBrokenError while the newest record is another producer's. Only `skip_foreign` and
-    `accept_ledger` handle such records.
+    If another producer wrote the ledger's newest records, only `skip_foreign` and `accept_ledger`
+    are allowed. For other options, raise PromiseBrokenError.
     """
     if view.foreign and verb not in {skip_foreign, accept_ledger}:
         raise view.foreign[0].error
@@ -29,7 +29,8 @@ def change_of(verb: Verb, view: Snapshot) -> LedgerChange:
 
 
 def skip_foreign(view: Snapshot) -> LedgerChange:
-    """Return the change that resumes from the newest record of the pipeline."""
+    """Return the change of `--skip-foreign`: resume from the newest record that the pipeline itself
+    wrote, and ignore other producers' records in the ledger from now on."""
     verb, before = "--skip-foreign", view.position
     for _ in view.ledger.newest_first(short_deadline()):
         pass  # the loop collects all foreign records, however old
@@ -55,9 +56,9 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
 
 
 def accept_ledger(view: Snapshot) -> LedgerChange:
-    """Return the change that resumes from a copied record.
+    """Return the change of `--accept-ledger`: resume from a record that replication copied.
 
-    Replication copied it without its transaction.
+    A replicated ledger lacks the transactions, so its records look like another producer's.
     """
     verb, before = "--accept-ledger", view.position
     if not view.foreign:
@@ -89,10 +90,11 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
 
 
 def _translate(view: Snapshot, copied: LedgerRecord) -> Position:
-    """Return the copied position as it applies here; raise UsageError if its offsets do not.
+    """Return the copied record's position, changed to fit this cluster.
 
-    Topics keep their offsets only if replication kept them, and on another cluster they have other
-    ids. Table states are dropped: they refer to offsets of the original ledger.
+    Topics get the ids that they have here. States of Delta tables are dropped, because they refer
+    to offsets of the original ledger. Raise UsageError if the source lacks one of the offsets: then
+    replication did not keep offsets.
     """
     ends = copied.position.ends
     ids = view.source.topic_ids(copied.position.topic_ids)

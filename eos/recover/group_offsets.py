@@ -1,7 +1,7 @@
-"""If the group's offsets and the ledger's ends differ, which of them is right?
+"""How does `eos recover` resolve a difference between group offsets and the ledger's position?
 
 Every attempt commits both in one transaction. So they differ only if another client wrote the
-group's offsets, or if the ledger was lost.
+group's offsets, if these expired, or if the ledger was lost. An operator decides which one counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from eos.recover.change import LedgerChange, consequences, moves, no_change
 
 
 def from_group(view: Snapshot) -> LedgerChange:
-    """Return the change that sets the ledger's ends to the group's offsets, where it has some."""
+    """Return the change of `--from-group`: the ledger's position becomes the group's offsets.
+
+    Partitions without a group offset keep the ledger's offset."""
     verb, before = "--from-group", view.position
     view.require_same_topics()
     here = view.partitions()
@@ -48,9 +50,9 @@ def from_group(view: Snapshot) -> LedgerChange:
 
 
 def restore_group(view: Snapshot) -> LedgerChange:
-    """Return the change that sets the group's offsets to the ledger's ends.
+    """Return the change of `--restore-group`: the group's offsets become the ledger's position.
 
-    The position is unchanged, so the checkpoint is kept.
+    The ledger's position is unchanged, so the next run keeps its checkpoint.
     """
     verb, before = "--restore-group", view.position
     if view.last is None:
@@ -70,8 +72,8 @@ def restore_group(view: Snapshot) -> LedgerChange:
 def _every_offset(view: Snapshot) -> Ends:
     """Return all offsets of the group.
 
-    The source's partitions are requested by name, because a request for all leaves out pending
-    ones.
+    The source's partitions are requested by name, too, because a request for all partitions leaves
+    out offsets that an open transaction still has to commit.
     """
     known = view.partitions() | view.position.ends.keys()
     found = dict(_visible(view, view.group(known)))

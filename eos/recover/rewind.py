@@ -1,6 +1,6 @@
-"""How does a pipeline return to an earlier position of its ledger?
+"""How does `eos recover --rewind-to` return to the position of an earlier ledger record?
 
-Records after that position are read and written again.
+Source records after that position are read again, and their output is written a second time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from eos.recover.dedup_states import states_of
 
 
 def rewind(to: str) -> Verb:
-    """Return a verb that rewinds to a ledger offset, or to the last record at or before a time."""
+    """Return the action of `eos recover --rewind-to`.
+
+    `to` is the offset of a ledger record, or a time: then the last record up to it is used."""
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
@@ -84,7 +86,8 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
 
 
 def _parse_target(to: str) -> tuple[int | None, int]:
-    """Return the offset and 0, or None and the time in milliseconds."""
+    """Parse `to` as a ledger offset or a time. Return the offset and 0, or None and the time in
+    milliseconds."""
     if to.isascii() and to.isdigit():
         return int(to), 0
     try:
@@ -101,9 +104,10 @@ def _parse_target(to: str) -> tuple[int | None, int]:
 
 
 def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[str]]:
-    """Return the record's ends that still apply, the current ends to keep, and the reasons.
+    """Return the record's offsets that still apply, the current offsets to keep, and remarks.
 
-    The record's ends apply to topics that were not recreated since. Others keep their current ends.
+    The record's offsets apply to topics that were not recreated since. Recreated topics keep their
+    current offsets.
     """
     then, now = record.position, view.position
     same = {name for name, known in then.topic_ids.items() if now.topic_ids.get(name) == known}

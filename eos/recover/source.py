@@ -1,4 +1,4 @@
-"""How does a pipeline resume if source topics or records are missing, or topics are new?"""
+"""How does `eos recover` let a pipeline resume if source topics or records are gone?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from eos.startup.checkpoint_age import upcoming
 
 
 def forget_topics(topics: Sequence[str]) -> Verb:
-    """Return a verb that removes deleted or recreated topics from the ledger.
+    """Return the action of `eos recover --forget-topic`: remove deleted or recreated topics from
+    the ledger.
 
-    A recreated topic is read from its beginning. All such topics are removed at once: the record
-    also commits the group's offsets of the other topics, and the broker would reject that commit
+    A recreated topic is read from its beginning. All such topics must be removed at once: the
+    change commits the group's offsets of all topics that are left, and the broker rejects a commit
     for a missing topic.
     """
     names = list(dict.fromkeys(topics))
@@ -55,7 +56,9 @@ def _require_in_ledger(view: Snapshot, names: Sequence[str], known: Collection[s
 
 
 def _forgetting_note(view: Snapshot, name: str, now: str | None) -> str:
-    """Return the consequence of forgetting a topic; raise UsageError if the topic is unchanged."""
+    """Return a sentence on what follows if the topic is removed from the ledger.
+
+    `now` is the topic's current id; None if it is gone. Raise UsageError if its id is unchanged."""
     reads = view.planned.source.reads(name)
     if now is None:
         is_named = reads and view.planned.source.pattern is None
@@ -78,7 +81,10 @@ def _forgetting_note(view: Snapshot, name: str, now: str | None) -> str:
 
 
 def accept_start(view: Snapshot) -> LedgerChange:
-    """Return the change that accepts lost records, and new partitions that begin later."""
+    """Return the change of `--accept-start`: resume at the first offsets that the source still has.
+
+    It accepts records that were deleted before they were read. It also accepts new partitions that
+    the checkpoint reads from a later offset than their first."""
     verb, before = "--accept-start", view.position
     view.require_same_topics()
     limits = bounds(view.source, before.ends)
@@ -102,9 +108,10 @@ def accept_start(view: Snapshot) -> LedgerChange:
 
 
 def _late_partitions(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
-    """Return the ends, losses and sentences of new partitions that skip their beginning.
+    """Return start offsets, lost offsets and remarks for new partitions.
 
-    The ledger does not know these partitions, and the checkpoint plans them from a later offset.
+    These are partitions that the ledger lacks, and that the checkpoint would read from another
+    offset than their first one.
     """
     step = _next_step(view)
     if step is None:
@@ -132,10 +139,9 @@ def _late_partitions(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]
 
 
 def _next_step(view: Snapshot) -> PlannedBatch | None:
-    """Return the micro-batch that the checkpoint would run next, if any.
+    """Return the micro-batch that Spark would run next from the checkpoint; None if there is none.
 
-    A checkpoint that can't be read has no plan to keep. New partitions are then read from their
-    beginning.
+    It is None, too, if the checkpoint can't be read, or if the next run does not use it.
     """
     checkpoint = None if view.position.is_reset else view.newest()
     if checkpoint is None:

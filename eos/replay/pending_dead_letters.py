@@ -1,8 +1,8 @@
-"""Which dead letters of a pipeline wait for a replay, by the rule that rejected them?
+"""Which dead letters of a pipeline were not replayed yet, by the rule that rejected them?
 
-Each rule has its own progress: a transactional id, a group and a ledger, named after pipeline and
-rule. With one progress for all rules, a replay of one rule would skip the dead letters of the
-others for good. A dead letter has one rule, so no two replays write the same record.
+Replays of a rule have a transactional id, a group and a ledger of their own, named after pipeline
+and rule. With one position for all rules, a replay of one rule would skip the dead letters of all
+other rules for good. A dead letter has one rule, so no two replays write the same record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OFFSET_OUT_OF_RANGE = 1  # Kafka's OFFSET_OUT_OF_RANGE
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as stored in its topic."""
+    """A dead letter: its record in the dead-letter topic, and where its source record was."""
 
     at: TopicPartition
     stored: StoredRecord
@@ -48,7 +48,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """The dead letters of a pipeline. `prefix` and `state_root` are those of the profile."""
+    """The dead-letter topic of a pipeline. `prefix` and `state_root` are those of the profile."""
 
     planned: Plan
     client: KafkaClient
@@ -97,12 +97,12 @@ class DeadLetterTopic:
         return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
 
     def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
-        """Yield the dead letters of this pipeline with any rule.
+        """Yield this pipeline's dead letters in one partition, from `start` to `end` (exclusive).
 
-        Every producer with access to the topic can set these headers, and a rule becomes part of
-        names in Kafka and on disk. So a rule must match the pattern of rule names.
+        The rule is in a header, which every producer with access to the topic can set, and becomes
+        part of names in Kafka and on disk. So records with an invalid rule name are skipped.
         """
-        while start < end:  # each turn reads on, up to a fixed end
+        while start < end:  # `end` is fixed, so the loop ends even if dead letters are added
             deadline = Deadline.after_ms(READ_TIMEOUT_MS)
             try:
                 records = self.client.read_records(
@@ -131,8 +131,8 @@ class DeadLetterTopic:
     ) -> int:
         """Return the offset to read from after retention deleted the records at `start`.
 
-        The result is always above `start`: a log that ends before `start` has lost records, and
-        then the refusal is raised.
+        The result is above `start`. If the log ends before `start`, it has lost records. Then the
+        broker's refusal is raised.
         """
         if refused.fields.get("error") != _OFFSET_OUT_OF_RANGE:
             raise refused
@@ -142,7 +142,9 @@ class DeadLetterTopic:
         return first
 
     def waiting(self, since_ms: int) -> Mapping[str, int]:
-        """Return the number of waiting dead letters by rule. Fences nothing and changes nothing."""
+        """Return the number of dead letters that were not replayed yet, by rule.
+
+        Dead letters that were written before `since_ms` are not counted. Nothing is changed."""
         topic_id, ends = self.ends(Deadline.after_ms(READ_TIMEOUT_MS))
         counts: dict[str, int] = {}
         reached: dict[str, Mapping[TopicPartition, int]] = {}
@@ -157,7 +159,7 @@ class DeadLetterTopic:
         return counts
 
     def _replayed_ends(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
-        """Return the offsets up to which a rule's dead letters were replayed."""
+        """Return the offsets up to which a rule's dead letters were replayed; empty if none was."""
         planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
         if self.client.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
             return {}
@@ -168,7 +170,9 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTopic(LiveSource):
-    """The dead-letter topic as the source of a replay. `eos recover` does not apply to a replay."""
+    """The dead-letter topic as the source of a replay.
+
+    Its errors name no `eos recover` command, because such commands do not apply to a replay."""
 
     topic_id: str = ""
 

@@ -1,8 +1,9 @@
 """How are dead letters written back to their source topics, each exactly once?
 
-A replay is a pipeline without Spark: look, fence, read, then transactions. Each transaction commits
-the records, a ledger record and the group's offsets on the dead-letter topic. So a killed replay
-resumes after its last commit, and a second concurrent replay fences the first.
+A replay is a pipeline without Spark, whose source is the dead-letter topic. It fences older replays
+of the rule, reads its ledger, and writes transactions. Each transaction commits the records, a
+ledger record and the group's offsets of the dead-letter topic. So a killed replay resumes after its
+last commit, and a second concurrent replay fences the first.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from eos.transaction.clean_end import note_clean_end
 from eos.transaction.ledger_trim import trim
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 
-LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # of one transaction, which is held in memory
-LEDGER_KEPT = 1_000  # records; a replay needs only the last one, operators may read the others
+LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # per transaction; its dead letters are held in memory
+LEDGER_KEPT = 1_000  # records to keep; a replay needs the last one, operators may read all
 _WRITER_SHARE = 0.8
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -60,10 +61,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """A request to replay one rule.
+    """A request to replay the dead letters of one rule.
 
-    `since_ms`: older dead letters are skipped. `is_now`: records get the present time instead of
-    their original one.
+    Dead letters that were written before `since_ms` are skipped for good. With `is_now`, records
+    get the current time as timestamp, else that of their source record.
     """
 
     rule: str
@@ -95,9 +96,9 @@ def put_back(
     *,
     take_over: bool = False,
 ) -> ReplayResult:
-    """Replay all dead letters of the rule that are in the topic now.
+    """Write all dead letters of the rule that are in the topic now back to their source topics.
 
-    Records that are rejected again meanwhile are left to the next replay.
+    If the pipeline rejects a replayed record again, the new dead letter waits for the next replay.
     """
     planned, client = topic.of_rule(request.rule), topic.client
     deadline = Deadline.after_ms(READ_TIMEOUT_MS)
@@ -105,7 +106,8 @@ def put_back(
         lock.acquire(is_forced=take_over)
         client.agree_on_profile(deadline)
         acquired = acquire(planned, client, crash, deadline, is_forced=take_over)
-        # Read the ends after the fence. The fenced replay may have advanced beyond earlier ends.
+        # Read the topic's ends after the fence: before it, another replay may have committed a
+        # position beyond the ends that were read.
         topic_id, ends = topic.ends(deadline)
         source = ReplayedTopic(planned, client, topic_id=topic_id)
         with still_ours(acquired.coordinator, acquired.ledger):
@@ -119,7 +121,8 @@ def put_back(
             try:
                 done = replay.run_all()
             except (KeyboardInterrupt, UsageError):
-                # Readers of the source would stop at an open transaction until its timeout.
+                # End the open transaction. Otherwise readers of the source topics would stop at it
+                # until its timeout.
                 note_clean_end(batches, bus, is_at_rest=False)
                 raise
         note_clean_end(batches, bus, is_at_rest=False)
@@ -140,10 +143,10 @@ def _terminable() -> Iterator[None]:
 def _position(
     planned: Plan, last: LedgerRecord | None, topic_id: str, ends: Mapping[Any, Any]
 ) -> Position:
-    """Return the position after the last replayed dead letter.
+    """Return the position after the last replayed dead letter of the rule.
 
-    Dead letters that retention deleted are skipped without an error. In a recreated topic, none has
-    been replayed.
+    Dead letters that retention deleted are skipped without an error. If the topic was recreated,
+    the position is its beginning. Raise PromiseBrokenError if the topic ends before the position.
     """
     topic = planned.source_topics[0]
     known = last.position if last is not None else None
@@ -176,7 +179,7 @@ class _Replay:
 
     def run_all(self) -> ReplayResult:
         done, query_id, number = ReplayResult(), uuid.uuid4().hex, 0
-        while True:  # each turn advances, up to `until`
+        while True:  # ends at the fixed offsets `until`, even if dead letters are added
             part = self._next(done)
             starts = {tp: self.batches.position.ends[tp] for tp in part.ends}
             if part.ends == starts:
@@ -213,9 +216,10 @@ class _Replay:
         return _Part(letters, ends, passed_over)
 
     def _places(self, letters: Sequence[Letter]) -> Targets:
-        """Return the target partitions; raise UsageError if a dead letter can't be written back.
+        """Return the source topics to write to. Raise UsageError if one can't be written to.
 
-        Every producer with access to the topic can set these headers, so they are validated.
+        Topic and partition are in headers of the dead letter. Every producer with access to the
+        topic can set these headers, so their values are validated.
         """
         for number, letter in enumerate(letters):
             if not self.topic.planned.source.reads(letter.origin.source.topic):
@@ -295,9 +299,9 @@ class _Replay:
         )
 
     def require_same_targets(self) -> None:
-        """Raise PromiseBrokenError if a target topic was recreated since it was first read.
+        """Raise PromiseBrokenError if a topic that is replayed to was recreated meanwhile.
 
-        Records acknowledged by the old topic are lost.
+        Records that the old topic acknowledged are lost.
         """
         for name, info in self._existing(sorted(self._targets)).items():
             if info.topic_id != self._targets[name].topic_id:
@@ -310,7 +314,9 @@ class _Replay:
                 )
 
     def _nowhere(self, letter: Letter, before: int, reason: str) -> UsageError:
-        """Return the error for a dead letter without a target; `before` others precede it."""
+        """Return the error for a dead letter whose source partition can't be written.
+
+        `before` dead letters precede it in the same transaction."""
         source, at = letter.origin.source, letter.at
         first = f"`--limit {before}` replays the dead letters before it; " if before else ""
         return UsageError(
@@ -324,7 +330,9 @@ class _Replay:
         )
 
     def _require_in_topic(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
-        """Raise UsageError if the topic's retention would delete a record before it is read."""
+        """Raise UsageError if a record is older than the topic's retention.
+
+        With its original timestamp, it could be deleted before the pipeline reads it again."""
         config = self.topic.client.topic_config
         keeps_ms = int(config(name, "retention.ms", deadline))
         if keeps_ms < 0 or "delete" not in config(name, "cleanup.policy", deadline):
@@ -346,7 +354,7 @@ class _Replay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayWork(AttemptWork):
-    """One attempt to replay the dead letters of a transaction."""
+    """Work of one attempt: write some dead letters back, before the transaction commits."""
 
     replay: _Replay
     letters: Sequence[Letter]

@@ -1,4 +1,4 @@
-"""What does one attempt do? It reads, transforms, encodes and writes a micro-batch's records."""
+"""Run one attempt at a micro-batch: read, transform, encode and write its records by Spark jobs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from eos.transaction.attempt_work import AttemptFacts, AttemptWork
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Errors of a task after which the source is compared with the ledger: a topic may be gone.
+# Errors of a task that may mean that a source topic was deleted or recreated. After one of them,
+# the topics are compared with the ledger.
 _SOURCE_CHANGED = frozenset({"source_lost_records", "kafka_unknown_topic_or_partition"})
 
 
 class MicroBatchWork(AttemptWork):
-    """The work of one micro-batch in Spark. After a retry it has the latest attempt's results."""
+    """The work of one micro-batch in Spark. Its fields have the results of the latest attempt."""
 
     def __init__(self, stages: Stages, frame: DataFrame, batch_id: int, ranges: Ranges) -> None:
         self._stages = stages
-        self._plan = stages.plan  # each attempt replaces it by one with pinned lookup tables
+        self._plan = stages.plan  # each attempt pins the versions of its lookup tables
         self._frame = frame
         self._batch_id = batch_id
         self._ranges = ranges
@@ -72,7 +73,7 @@ class MicroBatchWork(AttemptWork):
         job = jobs.write(out, plan.sinks, targets, dedup)
         receipts = jobs.receipts(job, targets)
         self._records_read = records_read(spark, plan, job, read, before)
-        if plan.is_stateful:  # a rejected record has failed the job already
+        if plan.is_stateful:  # in a stateful plan, a rejected record fails the job
             return receipts
         count = sum(receipt.records for receipt in receipts)
         self.refused = plan.decode.found(job, count, rows)
@@ -85,9 +86,10 @@ class MicroBatchWork(AttemptWork):
         return (*receipts, *self._dead_letters(rows, jobs))
 
     def _written_in_python(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
-        """Let Python tasks read, process and write the records, without the JVM.
+        """Let Python tasks read, process and write the records without the JVM, and return the
+        receipts.
 
-        In such a plan nothing but dedup rejects a record.
+        A plan that runs this way has no rules, so only dedup can reject a record.
         """
         run, dedup = self._stages.dedup, None
         read = partial(self._source_rows, floors)
@@ -119,7 +121,8 @@ class MicroBatchWork(AttemptWork):
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
     ) -> tuple[DataFrame, DataFrame | FusedStep]:
-        """Return the rows that the steps read, and the rows or the fused step to encode."""
+        """Return the rows that the transform steps read, and the rows (or the fused step) to
+        encode."""
         plan, run = self._plan, self._stages.dedup
         if run is None:
             return frame, frame if plan.is_stateful else encodable(plan, observed(frame))
@@ -129,10 +132,11 @@ class MicroBatchWork(AttemptWork):
         return rows, encodable(plan, rows)
 
     def _dead_letters(self, rows: DataFrame, jobs: Jobs) -> Sequence[Receipt]:
-        """Write the rejected records by a second job of the same attempt, if there are any.
+        """Write the rejected records to the dead letter topic by a second Spark job of the same
+        attempt.
 
-        The rows after the last step don't include rejected records, so a second job reads the same
-        offsets again. Without rejected records there is no second job. Both jobs get the same
+        If no record was rejected, there is no second job. The rows after the last step lack
+        rejected records, so the second job reads the same offsets again. Both jobs get the same
         result for a record: rules depend on their record alone, and dedup has one verdict on it in
         an attempt. If the source loses a record between the two jobs, the counts differ, and the
         attempt fails.
@@ -193,7 +197,8 @@ class MicroBatchWork(AttemptWork):
         return replace(position, tables=tables.follow(rows, offset, position.tables))
 
     def _error_of(self, error: Exception, position: Position) -> EosError:
-        """Return the project's error for an exception of Spark."""
+        """Return the project's error for an exception of Spark. If the source changed, it is the
+        error with the remedy for that."""
         failure, name = Failure.of(error), self._plan.names.pipeline
         refused = self._plan.decode.raised(failure.raised)
         found = task_error(failure)
@@ -201,20 +206,23 @@ class MicroBatchWork(AttemptWork):
             if refused is not None:
                 self._plan.decode.require_none((refused,), name)
             if found.code in _SOURCE_CHANGED:
-                # These errors have a remedy. Spark begins a new partition at 0.
+                # The errors of this check have a remedy. For a new partition, Spark starts at
+                # offset 0.
                 starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
                 self._stages.source.require_unchanged(position, starts)
         except EosError as better:
             return better
-        # The log line of a retried attempt names its micro-batch. A final error names its pipeline.
+        # The log line of a retried attempt names its micro-batch. Only a final error needs the
+        # pipeline's name.
         is_final = found.recovery is Recovery.STOP
         return about(name, found) if is_final else found
 
     def _reconsidered(self, error: EosError) -> EosError:
         """Return the error to raise for a failed attempt.
 
-        A final error becomes one to retry in three cases: the Arrow reader can't read the records,
-        the size limit of a target topic changed, or dedup had not validated all records yet.
+        A final error is replaced by one that is retried in three cases: the Arrow reader can't read
+        the records, the size limit of a target topic changed, or dedup had not validated all
+        records before they were written.
         """
         if self._stages.reader.falls_back(error):
             return AttemptFailedError(error.code, error.message, hint=error.hint)

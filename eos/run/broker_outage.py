@@ -1,12 +1,12 @@
-"""Since when has no broker answered, and when did one answer again?
+"""Detect since when no broker has answered, and when one answers again.
 
 Callers retry their requests silently, some for a minute. Spark's source has a client of its own,
-which retries, too. So without this watch an outage would be reported late, by several components.
-The watch checks when the driver's client last got an answer. If that was seconds ago, it sends a
-small request itself, since an idle pipeline sends none.
+which retries, too. Without this watch an outage would be reported late, by several components. The
+watch checks when the driver's client last got an answer. If that was four seconds ago, the watch
+sends a small request, since an idle pipeline sends none.
 
 Guarantees: an outage is reported once, at most 15 s after the last answer. The watch sends at most
-one request in four seconds. Not guaranteed: that every broker answers. As long as one broker
+one request in two seconds. Not guaranteed: that every broker answers. As long as one broker
 answers, there is no outage.
 """
 
@@ -42,7 +42,7 @@ class Answers(Protocol):
 
 
 class BrokerWatch:
-    """A thread that reports an outage of all brokers, and its end.
+    """A thread that reports when all brokers stop answering, and when one answers again.
 
     `clock` is the clock of `answered_at`. `now` returns the time of day.
     """
@@ -58,7 +58,7 @@ class BrokerWatch:
         self._emit = emit
         self._clock = clock
         self._now = now
-        self._silent_since: float | None = None  # None: no outage is reported
+        self._silent_since: float | None = None  # None: no outage has been reported
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-brokers", daemon=True)
 
@@ -71,7 +71,8 @@ class BrokerWatch:
         self._thread.join()
 
     def poll(self) -> None:
-        """Ask a broker if none has answered for seconds, and report what changed."""
+        """Send a request if no broker has answered for four seconds. Report an outage when it
+        begins or ends."""
         since = self._client.answered_at
         failure = self._query() if self._clock() - since >= _QUIET_S else None
         if failure is None:
@@ -84,7 +85,8 @@ class BrokerWatch:
             self._emit(events.BrokersSilent(self._now() - silent_s, silent_s, message, hint))
 
     def _query(self) -> EosError | None:
-        """Return the error if no broker answered, else None. A rejected request is an answer."""
+        """Send a small request. Return the error if no broker answered, else None: a rejection is
+        an answer."""
         try:
             self._client.refresh_metadata((), Deadline.after_ms(_ASK_MS))
         except (NoAnswerError, UnavailableError) as error:

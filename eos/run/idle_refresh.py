@@ -1,9 +1,8 @@
-"""What keeps an idle pipeline alive?
+"""Keep the group offsets and the transactional id of an idle pipeline from expiring.
 
-Group offsets and transactional ids expire after days without a commit, without an error. By the
-rule "idle pipelines refresh", a pipeline without new data commits an empty attempt often enough
-that nothing expires. That commit also detects that another copy took over. The same thread deletes
-old records of the ledger.
+Kafka removes both silently after days without a commit. By the rule "idle pipelines refresh", a
+pipeline without new data commits an empty transaction in time. That commit also detects that
+another instance took over. The same thread deletes old records of the ledger.
 """
 
 from __future__ import annotations
@@ -23,15 +22,17 @@ from eos.transaction.micro_batch import MicroBatches
 
 _DAY_MS = 86_400_000
 _TICK_S_MAX = 30.0
-# Records of the ledger, about 100 MB. `eos recover --rewind-to` can go back to any of them.
+# How many ledger records are kept, about 100 MB. `eos recover --rewind-to` can go back to any of
+# them.
 RECORDS_KEPT = 100_000
 _TRIM_EVERY_MS = 3_600_000
-# Refreshes within the shortest expiry time.
+# How many refreshes fit into the shortest expiry time.
 _TIMES = 4
 
 
 def interval_ms(client: KafkaClient, deadline: Deadline) -> int:
-    """Return the time between refreshes: a day, or less if the broker's expiry times are short."""
+    """Return the time between two refreshes, in ms: a day, or a quarter of the broker's shortest
+    expiry time if that is less."""
     limits = [_DAY_MS * _TIMES]
     with suppress(KafkaRefusedError):  # this user may have no right to read broker settings
         limits.append(int(client.broker_config("offsets.retention.minutes", deadline)) * 60_000)
@@ -40,10 +41,10 @@ def interval_ms(client: KafkaClient, deadline: Deadline) -> int:
 
 
 class IdleWatch:
-    """A thread that commits a refresh record if nothing else was committed for `every_ms`.
+    """A thread that commits an empty transaction if nothing was committed for `every_ms`.
 
-    It calls `on_stop` to end the run if the pipeline was fenced, or if an operator is needed. After
-    any other error it emits a warning, and the next refresh retries.
+    If the pipeline was fenced or an operator is needed, it calls `on_stop`, which ends the run.
+    After any other error it emits a warning, and tries again soon.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class IdleWatch:
         tick_s = min(_TICK_S_MAX, self._every_ms / 1000 / _TIMES)
         while not self._end.wait(tick_s):
             try:
-                # If this run started with --take-over, the fenced copy may have held the lock.
+                # A run with --take-over may have started without the lock, because the fenced
+                # instance still held it.
                 self._lock.try_acquire()
                 self._batches.refresh(self._every_ms)
                 self._trim()
@@ -91,7 +93,8 @@ class IdleWatch:
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))
 
     def _trim(self) -> None:
-        """Delete the ledger's oldest records, at most once an hour, so that its disk is bounded."""
+        """Delete the ledger's oldest records, so that its disk space is bounded. At most once an
+        hour."""
         if not self._next_trim.has_passed:
             return
         self._next_trim = Deadline.after_ms(_TRIM_EVERY_MS)

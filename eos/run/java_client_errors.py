@@ -1,4 +1,5 @@
-"""Did the broker reject Spark's Kafka source, or did a row not fit its Avro schema?
+"""Recognize two final errors of Spark's JVM: Kafka rejected Spark's source, or a row does not fit
+its Avro schema.
 
 The driver and the writers get Kafka's error codes. Spark's own parts report a chain of Java
 exceptions instead. An error is recognized by the classes in that chain: a message may quote a
@@ -51,8 +52,10 @@ def avro_refusal(failure: Failure) -> EosError | None:
 
 
 def source_refusal(failure: Failure) -> EosError | None:
-    """Return the final error if Kafka denied Spark's source access, or None if a retry may
-    succeed."""
+    """Return the error if Kafka denied access, login or settings of Spark's source, else None.
+
+    A retry would be rejected again, so the error is final.
+    """
     for link in failure.links:
         if not link.kind.startswith(_KAFKAS):
             continue

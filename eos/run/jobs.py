@@ -1,4 +1,4 @@
-"""Which Spark jobs encode an attempt's rows and write them to Kafka?"""
+"""Build and run the Spark jobs that encode an attempt's rows and write them to Kafka."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from eos.spark.tasks import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A micro-batch of at most this many offsets runs as one task, without a shuffle: below that, a
-# second task costs more time than it saves.
+# A micro-batch of at most this many offsets runs as one task, without a shuffle: with so few
+# records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-# A writer's share of the transaction timeout. The rest is for the ledger record, the group offsets
-# and EndTxn.
+# The part of the transaction timeout within which all writers must finish. The rest is for the
+# ledger record, the group offsets and EndTxn.
 _WRITER_SHARE = 0.8
 
 
 class Written(NamedTuple):
-    """The result of a job that reads and writes."""
+    """The result of a job that reads and writes: receipts per target partition, and the records
+    read."""
 
     receipts: Sequence[Receipt]
     records_read: int
@@ -52,7 +53,8 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The Spark jobs of one attempt. They return a receipt for each target partition."""
+    """The Spark jobs of one attempt. Each returns a receipt (count, offsets, bytes) per target
+    partition."""
 
     stages: Stages
     batch_id: int
@@ -70,8 +72,11 @@ class Jobs:
         return self.ranges.records_max <= ONE_TASK_RECORDS_MAX
 
     def collect(self, job: DataFrame) -> Sequence[Any]:
-        """Return the job's rows. Cancel the job, and raise AttemptFailedError, if the broker ends
-        the transaction or another instance takes over."""
+        """Run the job and return its rows.
+
+        If the broker ends the transaction, or another instance takes over, cancel the job and raise
+        AttemptFailedError.
+        """
         plan = self.stages.plan
         return collected(
             job,
@@ -82,7 +87,7 @@ class Jobs:
         )
 
     def receipts(self, job: DataFrame, targets: Targets) -> Sequence[Receipt]:
-        """Run the job, and return its receipts. Raise if a planned record was not acknowledged
+        """Run the job and return its receipts. Raise if a planned record was not acknowledged
         exactly once."""
         return receipt.check(self.collect(job), targets)
 
@@ -105,11 +110,13 @@ class Jobs:
     def _exchanging(
         self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None, stack: ExitStack
     ) -> DataFrame:
-        """Return the job whose tasks exchange record batches through files."""
+        """Return the job whose tasks pass record batches to each other through files, without a
+        shuffle."""
         plan = self.stages.plan
         tasks = rows.reader.task_count
         writers = min(tasks, len(targets.partitions))
-        # The JVM has created this private folder for the run's blocks, and removes it at its end.
+        # The JVM created this private folder for the run's blocks, and removes it when the run
+        # ends.
         folder = self.stages.spark.sparkContext._temp_dir  # noqa: SLF001 - PySpark has no public way
         name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
         exchange = stack.enter_context(Exchange(f"{folder}/{name}", tasks, writers).opened())
@@ -125,21 +132,24 @@ class Jobs:
         targets: Targets,
         dedup: DedupAttempt | None = None,
     ) -> DataFrame:
-        """Return the job that encodes the rows and writes them. Its tasks validate records, too,
-        if `dedup` is given and validates after writing."""
+        """Return the job that encodes the rows and writes them. It has not run yet.
+
+        If `dedup` is given and validates after writing, the writing tasks also validate records.
+        """
         plan = self.stages.plan
         writers = plan.writers(len(targets.partitions))
         encode = self._encode_stage(sinks, targets, writers)
         write = self._write_stage(targets)
         if self.is_in_one_task:
             both = EncodeAndWriteTask(encode, write, _after_write(dedup, 1))
-            # A stateful plan has one task for each partition of its state. `coalesce` would reduce
-            # those tasks, too, so the rows are shuffled into one.
+            # A stateful plan has one task for each partition of its state. `coalesce` would run all
+            # of them in one task, so the rows are shuffled into one task instead.
             if plan.is_stateful and not isinstance(out, FusedStep | PythonRows):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
-        # repartitionById, since a hash would put two writers into one task and leave another
-        # idle. The manifests have an id of their own: its task adds up the planned records.
+        # repartitionById, because a hash would put two writers into one task and leave another
+        # idle. The manifests (counts of encoded records) have an id of their own: its task adds
+        # them up.
         crash = self.stages.crash.of_tasks(self.batch_id)
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
         validators = 0 if dedup is None else dedup.validators
@@ -178,5 +188,6 @@ class Jobs:
 
 
 def _after_write(dedup: DedupAttempt | None, tasks: int) -> Callable[[int], None]:
-    """Return the function that each writing task calls at its end."""
+    """Return the function that each writing task calls when it has written. Without dedup it does
+    nothing."""
     return nothing if dedup is None else dedup.after_write(tasks)

@@ -1,4 +1,4 @@
-"""How does the driver get from the command line of `eos/job/run.py` to its exit code?"""
+"""Run one pipeline from the command line of `eos/job/run.py`, and return its exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from eos.spark.installed_pyspark import prefer_installed
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one pipeline, and return the exit code."""
-    # First: the launcher forwards the signals that it held back once `announce` names this process.
+    # First, because the launcher waits for `announce` and then forwards the signals that it held
+    # back.
     startup_signals.listen()
     announce()
     die_with_parent()
@@ -36,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except EosError as error:
         return report(error)
-    except KeyboardInterrupt:  # SparkContext replaces the SIGINT handler until `Stopping.listen`
+    # SIGINT during the startup: SparkContext replaces the handler until `Stopping.listen` runs
+    # again.
+    except KeyboardInterrupt:
         startup_signals.report_unstarted()
         return 0
     except Exception as error:

@@ -1,4 +1,4 @@
-"""In which order does a run check, acquire, start and end a pipeline?
+"""Run a pipeline: check it, take ownership, start Spark's query, wait for its end, and record it.
 
 The startup follows the rule "look, fence, read, decide". Then Spark's query runs the micro-batches.
 """
@@ -96,8 +96,8 @@ def run(
 ) -> None:
     """Run the pipeline until its trigger ends (`available_now`, `once`) or a signal stops it.
 
-    `ends` overrides the trigger of the pipeline file. `bootstrap_from` is a file that gets Kafka's
-    addresses later. The run waits for it only after all work that needs no Kafka.
+    `ends` overrides the trigger of the pipeline file. `bootstrap_from` is a file in which another
+    process writes Kafka's addresses. The run waits for it only after all work that needs no Kafka.
     """
     pipeline = load_pipeline(pipeline_path, ends=ends)
     profile = load_profile(profile_name, pipeline.project_root)
@@ -134,7 +134,8 @@ def run(
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
-    """Return Kafka's addresses, or none if `--bootstrap-from` provides them later."""
+    """Return Kafka's addresses from the command line or the profile. Return () if a file provides
+    them later."""
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and not is_later:
         raise UsageError(
@@ -147,7 +148,7 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
 
 
 def _folders(planned: Plan, profile: Profile) -> list[str]:
-    """Return the folders and locations that a run writes to. Some may be remote."""
+    """Return the locations that a run writes to. Some may be remote."""
     blocks = os.environ.get("SPARK_LOCAL_DIRS") or profile.spark.conf.get("spark.local.dir", "")
     tables = [table.path for table in planned.tables]
     return [profile.state.root, *tables, *filter(None, blocks.split(","))]
@@ -155,7 +156,7 @@ def _folders(planned: Plan, profile: Profile) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a pipeline: the objects that its steps share, and the steps in order."""
+    """One run of a pipeline: the objects that all its steps use, and the steps in their order."""
 
     spark: SparkSession
     client: KafkaClient
@@ -174,7 +175,7 @@ class _Run:
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.client, parallelism, deadline)
         require(planned, self.spark)
-        # Before ownership is acquired: a copy that can't run must not fence one that can.
+        # Before ownership is acquired: an instance that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = dedup_of(planned, self.crash)
@@ -200,7 +201,8 @@ class _Run:
         tables: DeltaSinks | None,
         deadline: Deadline,
     ) -> None:
-        """Run the query of a pipeline that this process owns, and record the clean end."""
+        """Run the query of a pipeline whose transactional id this process owns. Then record the
+        clean end in the ledger."""
         files = files_for(planned.names.checkpoints, self.spark)
         write_checkpoints(self.spark, is_local=files.is_local)
         with still_ours(batches.coordinator, batches.ledger):
@@ -211,8 +213,9 @@ class _Run:
             if dedup is not None:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, tables)
-        # The start record goes before Spark's first write to the checkpoint: after a crash, the
-        # next run then finds no clean end, and uses another folder in a remote state root.
+        # The start record is written before Spark's first write to the checkpoint. If this run
+        # crashes, the next run then finds no clean end, and in a remote state root it uses another
+        # folder.
         beginning = replace(
             batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
         )
@@ -230,7 +233,8 @@ class _Run:
         if planned.is_stateful:
             stream = projected(pinned(planned, self.spark), stream)
         self._wait(stream, query, batches, location)
-        # A stop interrupts Spark, maybe during a request that the store completes later.
+        # A stop interrupts Spark, perhaps during a write that the object store completes later. So
+        # the checkpoint counts as at rest only if no stop was requested.
         note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_requested)
 
     def _settle(
@@ -241,10 +245,11 @@ class _Run:
         last: LedgerRecord | None,
         tables: DeltaSinks | None,
     ) -> None:
-        """Write the committed records that the Delta tables lack.
+        """Write committed records to the Delta tables that lack them.
 
-        To be called before the start record is written. Otherwise, after a second crash, two ledger
-        records would lie between a table's state and the rows that it lacks.
+        Call it before the start record is written. Otherwise, after another crash, the start record
+        would be the ledger's last one, and the attempt whose rows a table lacks would be an earlier
+        record.
         """
         position, topic = batches.position, planned.names.ledger
         if tables is None:
@@ -255,7 +260,8 @@ class _Run:
 
         def rows(starts: Ends, ends: Ends, versions: Mapping[str, int]) -> DataFrame:
             read = source_of(planned, starts).records(self.spark, ends)
-            # That attempt may have learned new schema ids. Without them its records are rejected.
+            # The earlier attempt may have looked up new schema ids. Without them its records would
+            # be rejected here.
             planned.decode.learned(read)
             return transformed(at_versions(planned, versions), read)
 
@@ -283,8 +289,8 @@ class _Run:
     ) -> tuple[MicroBatches, LedgerRecord | None]:
         """Acquire the pipeline by the rule "look, fence, read, decide".
 
-        This machine's files are checked between look and fence. Returns the micro-batches of this
-        run, and the ledger's last record.
+        This machine's files are checked between look and fence. Return the object that commits this
+        run's micro-batches, and the ledger's last record.
         """
         crash = self.live.watching(self.crash) if self.live else self.crash
         files = files_for(planned.names.checkpoints, self.spark)
@@ -307,7 +313,8 @@ class _Run:
             return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
-        # Before the query starts: if the cluster does not answer, no attempt is interrupted.
+        # Ask before the query starts: if the cluster does not answer now, no attempt is
+        # interrupted.
         idle_ms = interval_ms(self.client, Deadline.after_ms(START_TIMEOUT_MS))
         with ExitStack() as stack:
             try:
@@ -343,14 +350,15 @@ class _Run:
     def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
         """Return the error to raise for a query that failed.
 
-        If another copy writes the same checkpoint, Spark may stop before Kafka rejects a request of
-        this run. So the owner of the transactional id is checked first. Then the source is compared
-        with the ledger: Spark's message about lost records or topics names neither the ledger's
-        offsets nor a remedy.
+        If another instance writes to the same checkpoint, Spark may fail before Kafka rejects a
+        request of this run. So the owner of the transactional id is checked first. Then the source
+        is compared with the ledger: Spark's message about lost records or topics names neither the
+        ledger's offsets nor a remedy.
         """
         name = self.planned.names.pipeline
         if isinstance(query.error, EosError):
-            # All retries failed. If a file of Spark's state is missing, each retry fails too.
+            # A missing file of Spark's state makes each retry fail. That error has a remedy of its
+            # own.
             return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
         try:
             batches.require_owner()
@@ -362,7 +370,7 @@ class _Run:
         except (FencedError, PromiseBrokenError) as cause:
             return cause
         except EosError:
-            pass  # the check itself failed; the query's own error is more useful
+            pass  # the check failed; the query's own error says more
         ended = query.error or error
         failure = Failure.of(ended)
         lines = [line for line in failure.text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""Can Spark run the plan of this pipeline as a stream?
+"""Check that Spark can run the pipeline's plan as a stream.
 
 The check runs before the startup acquires ownership or writes anything to Kafka.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
-    """Return the plan, marked as stateful if its steps keep state.
+    """Return the plan, marked as stateful if its steps keep state. Emit warnings about it.
 
     Raise TransformError for a plan that Spark or this release does not support in a stream.
     """
@@ -45,14 +45,15 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
 
 
 def _warnings(plan: Plan, out: DataFrame) -> Iterator[str]:
-    """Yield warnings about a plan that a run accepts. `out` has the rows that the sinks read."""
+    """Yield warnings about a plan that can run. `out` has the rows that the sinks read."""
     changing = unstable(out)
     if changing:
         yield (
             f"the transforms use {', '.join(changing)}: a micro-batch that is retried gets "
             "other values"
         )
-    # The loader rejects a file with both settings, so `--once` was given on the command line.
+    # The loader rejects a pipeline file with both settings, so `--once` comes from the command
+    # line.
     if plan.is_once and "max_records" in plan.source.model_fields_set:
         yield (
             f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "

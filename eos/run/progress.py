@@ -1,4 +1,4 @@
-"""How much of its source has a running query not read yet?
+"""Compute a running query's lag: how many source offsets it has not read yet.
 
 The figure is for display only. Spark reports it late, so no decision depends on it.
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> int | None:
-    """Return how many source offsets remain after the last micro-batch.
+    """Return how many source offsets remained unread after the last micro-batch.
 
-    Offsets of transaction markers count, too. None if the micro-batch did not ask Kafka for the
-    newest offsets: one that is run again after a restart has its range already.
+    Offsets of transaction markers count, too. Return None if Spark did not ask Kafka for the newest
+    offsets, as for a micro-batch that is run again after a restart.
     """
     known = [
         each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))
@@ -35,5 +35,5 @@ def _offset(ends: Any, topic: str, partition: str) -> int:
 
 
 def _read(offsets: Any) -> Any:
-    """Return the offsets as a value. PySpark passes JSON either as a text or parsed."""
+    """Return the offsets as a value. PySpark passes them either as JSON text or parsed."""
     return json.loads(offsets) if isinstance(offsets, str) else offsets

@@ -1,4 +1,4 @@
-"""Which function does Spark call for each micro-batch (`foreachBatch`)?"""
+"""The function that Spark calls for each micro-batch (`foreachBatch`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class PipelineQuery:
     """The `foreachBatch` function of a run. It commits each micro-batch that Spark plans.
 
-    It keeps the first error, since Spark keeps only the error's text.
+    `error` is the first exception of a micro-batch: Spark would report its text only.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class PipelineQuery:
         self._audit = audit
         self._query_id = ""
         self.checkpoint = checkpoint
-        self.refused: Counter[tuple[str, str]] = Counter()  # records, by rule and answer
+        # number of rejected records, by rule and action
+        self.refused: Counter[tuple[str, str]] = Counter()
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -82,14 +83,15 @@ class PipelineQuery:
         try:
             require_planned(self.stages.spark, self._name, location, batch_id, found)
         except UnavailableError:
-            # If another copy took over, FencedError ends this run for good. After UnavailableError
-            # a supervisor would start it again, and it would fence the new owner.
+            # If another instance took over, raise FencedError instead, which ends this run for
+            # good. After UnavailableError, a supervisor would restart it, and it would fence the
+            # new owner.
             self._micro_batches.require_owner()
             raise
 
     def _report_refused(self, batch_id: int, refused: Sequence[RejectedRecords]) -> None:
-        """Count and report the rejected records. Called after the commit: an aborted attempt's
-        records are rejected, and counted, again by the next attempt."""
+        """Count and report the records that the committed attempt rejected. An aborted attempt is
+        not counted, since the next attempt rejects the same records again."""
         for each in refused:
             self.refused[each.rule, each.answer] += each.records
             self._micro_batches.bus.emit(events.RecordsRefused(batch_id, *astuple(each)))

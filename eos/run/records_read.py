@@ -1,7 +1,7 @@
-"""How many source records did an attempt read?
+"""Count the source records that an attempt read.
 
-The range of offsets is larger than that: it includes transaction markers, aborted records, and
-records that compaction deleted.
+The range of offsets is larger than this count: it includes transaction markers, aborted records,
+and records that compaction deleted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def observed(frame: DataFrame) -> DataFrame:
 
 
 def scanned(spark: SparkSession, plan: Plan) -> int | None:
-    """Return how many rows a stateful query has scanned in this micro-batch, in all attempts.
+    """Return how many rows a stateful query has scanned in this micro-batch, over all attempts so
+    far.
 
-    Its steps run in the query, before the rows reach an attempt. None for a stateless plan.
+    Its steps run in Spark's query, before the rows reach an attempt. Return None for a stateless
+    plan.
     """
     return rows_scanned(spark, plan.names.pipeline) if plan.is_stateful else None
 
@@ -38,8 +40,8 @@ def records_read(
 ) -> int | None:
     """Return how many source records the attempt's job read.
 
-    None if dedup counts them, or if this version of Spark does not report it. `before` is the count
-    of `scanned` before the attempt.
+    Return None if dedup counts them, or if this version of Spark reports no count. `before` is what
+    `scanned` returned before the attempt.
     """
     if plan.dedup is not None:
         return None
@@ -56,5 +58,5 @@ def visible(job: DataFrame, frame: DataFrame) -> int:
     metrics = execution.observedMetrics()
     if metrics.contains(_METRIC):
         return int(metrics.apply(_METRIC).getLong(0))
-    # Spark drops a stage that turns out to be empty, and its counters with it.
+    # If a stage turns out to be empty, Spark drops it together with its counters.
     return frame.count()

@@ -1,7 +1,7 @@
-"""How do SIGTERM and SIGINT end a run?
+"""End a run after SIGTERM or SIGINT.
 
 After the first signal no attempt begins. The open attempt may commit within a time limit; otherwise
-it is aborted. The exit code is 0.
+it is aborted. The exit code is 0, unless a restart would meet an error again.
 
 Spark's own stop interrupts the thread of the micro-batch and cancels its job, which fails a running
 attempt. So Spark is stopped once no attempt is open, or once the time limit has passed.
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 FINISH = "EOS_FINISH_S"
 FINISH_S = 20.0
 _FINISH_S_MAX = 86_400.0
-STOP_S_MAX = 300.0  # for Spark to stop after that, before the process is ended
+STOP_S_MAX = 300.0  # further seconds for Spark to stop; then the process ends
 # A supervisor may signal both the driver and the launcher, which forwards the signal to the driver.
 # Signals within this time count as one.
 AGAIN_S_MIN = 1.0
 
 
 class Stopping:
-    """The handler of SIGTERM and SIGINT, and the state of the stop that they request.
+    """The handler of SIGTERM and SIGINT.
 
-    Before the query runs, a signal only sets a flag. The startup checks the flag between its steps.
-    Later the main thread waits in a call to the JVM, which blocks its connection. So a new thread
-    stops the query over a connection of its own.
+    Before the query runs, a signal only sets a flag, which the startup checks between its steps.
+    While the query runs, the main thread waits in a call to the JVM, which blocks its connection.
+    So a new thread stops the query over another connection.
     """
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class Stopping:
         signal.signal(signal.SIGALRM, self._too_late)
 
     def close(self) -> None:
-        """Ignore later signals and cancel the alarm. The run has ended, so there is nothing to
-        stop, and the alarm would kill the process in its remaining work."""
+        """Ignore later signals and cancel the alarm, because the run has ended. The alarm would
+        kill the process in its remaining work."""
         self._is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def attach(self, running: StreamingQuery, batches: MicroBatches) -> None:
-        """Let a signal stop the query once the open micro-batch has ended. A signal that arrived
-        before stops it now."""
+        """Let a signal stop this query once its open micro-batch has ended. If a signal arrived
+        before this call, stop it now."""
         self._running, self._batches = running, batches
         if self.is_requested:
             self._stop()
@@ -108,13 +108,13 @@ class Stopping:
         assert self._running is not None
         assert self._batches is not None
         running, batches = self._running, self._batches
-        batches.is_stopping = True  # first, so that no micro-batch begins during the wait
+        batches.is_stopping = True  # first, so that no attempt begins during the wait
 
         def stop() -> None:
             if not batches.is_at_rest(within_s=0):
                 batches.bus.emit(events.Stopping(self._finish_s))
                 batches.is_at_rest(within_s=self._finish_s)
-            with suppress(Exception):  # the query may have ended already
+            with suppress(Exception):  # stop() fails if the query has ended already
                 running.stop()
 
         threading.Thread(target=stop, name="eos-stop", daemon=True).start()
@@ -136,9 +136,9 @@ def _finish_s(text: str) -> float:
 
 
 def _end(reason: str, code: int) -> None:
-    """Write the reason and end the process at once.
+    """Write the reason to the terminal and end the process at once, with this exit code.
 
-    It raises no exception, since the main thread may hang and never handle it. It does not use
+    It raises no exception, since the main thread may hang and never handle one. It does not use
     `print`, since the signal may have interrupted a `print`.
     """
     last_words(f"eos: {reason}: ended at once; the next run aborts the open transaction\n")

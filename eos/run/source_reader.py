@@ -1,4 +1,4 @@
-"""How do the attempts of a run read the records of their micro-batch?"""
+"""Read a micro-batch's source records, with the Arrow reader or with Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from eos.startup.source_state import above
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The Arrow reader raises this error for record batches that only Spark's source can read.
+# The Arrow reader's error for old record batch formats, which only Spark's source can read.
 _ONLY_SPARKS = "record_batch_format_old"
 _ROWS, _BYTES = (
     f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")
@@ -36,10 +36,10 @@ _ROWS, _BYTES = (
 
 
 class SourceReader:
-    """Reads micro-batches by the Arrow reader or by Spark's Kafka source.
+    """Reads micro-batches with the Arrow reader or with Spark's Kafka source.
 
-    If a task finds what the Arrow reader can't read, the run uses Spark's source from the next
-    attempt on.
+    If the Arrow reader meets a record batch that it can't read, the run uses Spark's source from
+    the next attempt on.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SourceReader:
         self._client = client
         self._spark = spark
         self._bus = bus
-        # How many tasks run side by side on this machine; 0 if Spark uses several machines.
+        # How many tasks Spark runs at the same time on this machine; 0 if it uses several machines.
         self.slots = slots(spark)
 
     @property
@@ -65,9 +65,9 @@ class SourceReader:
     def frame(
         self, frame: DataFrame, ranges: Ranges, floors: Ends, *, in_one_task: bool
     ) -> DataFrame:
-        """Return the rows of the ranges, without those below `floors`, which are committed.
+        """Return the rows of the ranges, without those below `floors`, which are committed already.
 
-        `frame` has the rows of Spark's source.
+        `frame` is the micro-batch as Spark's own source reads it.
         """
         if not self._is_arrow:
             return above(frame, floors)
@@ -75,7 +75,7 @@ class SourceReader:
 
     @property
     def is_in_python(self) -> bool:
-        """Whether Python tasks process the records alone, without the JVM."""
+        """Return whether Python tasks process the records alone, without the JVM."""
         return self._is_arrow and self._python_plan is not None
 
     def python_rows(
@@ -86,15 +86,19 @@ class SourceReader:
         targets: int,
         validation: HeaderValidation | None,
     ) -> PythonRows:
-        """Return the rows for Python tasks. `targets` is the number of target partitions, and
-        `validation` the attempt's dedup."""
+        """Return the micro-batch's rows for tasks that run without the JVM.
+
+        `targets` is the number of target partitions. `validation` is dedup's check of record
+        headers, or None.
+        """
         assert self._python_plan is not None, "asked by `is_in_python`"
         source = self._source(ranges, floors, targets=targets)
         plan = replace(self._python_plan, validation=validation)
         return PythonRows(frame.sparkSession, source, plan)
 
     def falls_back(self, error: EosError) -> bool:
-        """Return whether the error ends the use of the Arrow reader in this run."""
+        """Return whether a failed attempt may be retried with Spark's source, because of an old
+        record batch format. If so, use Spark's source from now on."""
         if error.code != _ONLY_SPARKS or not self._is_arrow:
             return False
         self._is_arrow = False
@@ -115,11 +119,12 @@ class SourceReader:
         if in_one_task:
             tasks = 1
         elif plan.dedup is not None and not targets:
-            tasks = len(wanted)  # a task per partition, as with Spark's source
+            tasks = len(wanted)  # dedup validates a partition in one task
         else:
             tasks = min(plan.parallelism, max(len(wanted), many, targets))
         divided = divide(wanted, max(1, tasks), splits=bool(many))
-        # Tasks without a range write what the others have encoded.
+        # Tasks without a range read nothing. They write record batches that other tasks have
+        # encoded.
         divided += [[] for _ in range(max(1, min(tasks, targets)) - len(divided))]
         limits: Any = (int(str(conf.get(_ROWS))), int(str(conf.get(_BYTES))))
         client = self._client
@@ -127,7 +132,8 @@ class SourceReader:
 
 
 def _remaining(ranges: Ranges, floors: Ends) -> Mapping[TopicPartition, tuple[int, int]]:
-    """Return the offsets to read: from the start or the floor of each partition to its end."""
+    """Return the offsets that remain to be read: for each partition from its start, or its floor if
+    that is higher, to its end. Partitions without any are left out."""
     found = {}
     for tp, end in ranges.ends.items():
         start = max(ranges.starts.get(tp, 0), floors.get(tp, 0))

@@ -1,4 +1,4 @@
-"""Which objects do all attempts of one run share?"""
+"""The objects that all attempts of one run share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The plan, clients and stages of one run.
+    """The plan, the clients and the processing stages of one run.
 
     `spark` is the session that started the query. Each `foreachBatch` frame has another session.
     """

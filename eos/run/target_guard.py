@@ -1,4 +1,5 @@
-"""Are the target topics still the ones the run began with, and how large may a record batch be?"""
+"""Check that the target topics are those with which the run began, and look up their size
+limits."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 
 
 class TargetGuard:
-    """The ids of the target topics and their size limits for record batches, during one run."""
+    """The ids of the target topics since the start of the run, and their size limits for record
+    batches."""
 
     def __init__(self, plan: Plan, client: KafkaClient) -> None:
         self._plan = plan
@@ -25,14 +27,16 @@ class TargetGuard:
         self._ids: dict[str, str] = {}
 
     def targets(self, names: Iterable[str]) -> Targets:
-        """Return the topics' partitions and limits as they are now, for one attempt."""
+        """Return the partitions and size limits of the topics `names` as they are now, for one
+        attempt."""
         topics, limit = self.require_same(), self._limits.of
         return Targets.of({name: (topics[name].partitions, limit(name)) for name in names})
 
     def require_same(self) -> Mapping[str, TopicInfo]:
-        """Raise PromiseBrokenError if a target topic was deleted or recreated.
+        """Return all target topics. Raise PromiseBrokenError if one was deleted or recreated during
+        the run.
 
-        The acknowledged records of a recreated topic are gone, and the broker commits the rest
+        The acknowledged records of a recreated topic are gone, and the broker would commit the rest
         without an error. If a topic is deleted between this check and the commit, the next
         micro-batch reports it.
         """
@@ -53,7 +57,8 @@ class TargetGuard:
         return topics
 
     def explained(self, error: EosError) -> EosError:
-        """Return the error to raise for a failed attempt: one to retry if a size limit changed."""
+        """Return the error to raise for a failed attempt. If the broker's size limit has changed,
+        this is an error that is retried."""
         return self._limits.explained(error)
 
     def _recreated(self, topic: str, before: str, now: str) -> PromiseBrokenError:

@@ -1,4 +1,4 @@
-"""Why did a Spark job fail, and may a retry succeed?"""
+"""Turn the failure of a Spark job into the project's error, which decides whether it is retried."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LOST = ("most recent failure reason:", "most recent failure:")
 _ADVICE = " Consider setting "
 _DATA_LOSS = "KAFKA_DATA_LOSS"
 _OUT_OF_RANGE = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
-# SQLSTATE class of values that an expression can't compute with: a retry would fail again. 22000 is
-# excluded, because Spark also uses it for other errors, such as KAFKA_DATA_LOSS.
+# SQLSTATE class 22: an expression can't compute with a value, and a retry would fail again. 22000
+# is excluded, because Spark also uses it for other errors, such as KAFKA_DATA_LOSS.
 _DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
-# Hints for errors in an executor's setup, by a text in the error. These errors are retried, because
-# the next attempt may run on another executor.
+# Hints for errors in an executor's setup, by a text in Spark's message. These errors are retried,
+# because the next attempt may run on another executor.
 _SETUP = {
     "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",
     "Cannot run program": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",
@@ -29,8 +29,8 @@ _SETUP = {
 def task_error(failure: Failure) -> EosError:
     """Return the project's error for a failed Spark job.
 
-    That is the error that a task raised, or the final error for a cause that a retry would meet
-    again. Any other failure becomes an AttemptFailedError, which is retried.
+    If a task raised a project error, that error is returned. A cause that a retry would meet again
+    becomes a final error. Any other failure becomes an AttemptFailedError, which is retried.
     """
     found = crossed(failure.text)
     if found is not None:
@@ -80,10 +80,10 @@ def _data_exception(failure: Failure) -> EosError | None:
 
 
 def _last_words(text: str) -> str:
-    """Return the line of Spark's text that names the cause.
+    """Return the line of Spark's error text that names the cause.
 
-    That is the last line of a Python traceback. If a killed worker left none, it is Spark's reason
-    for losing the task.
+    That is the last line of a Python traceback. If a killed worker left no traceback, it is Spark's
+    reason for losing the task.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     matches = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
@@ -96,7 +96,8 @@ def _last_words(text: str) -> str:
 
 
 def _lost(lines: list[str]) -> str:
-    """Return Spark's reason for losing a task, without the settings that it recommends."""
+    """Return Spark's reason for losing a task, without the settings that it recommends. "" if there
+    is none."""
     for line in lines:
         lower = line.lower()
         for message in _LOST:

@@ -1,4 +1,4 @@
-"""Has the broker ended an attempt's transaction while its Spark job still runs?
+"""Cancel an attempt's Spark job after the broker has ended its transaction.
 
 Spark waits for a task without a limit, so a Python worker that hangs would block the pipeline
 forever. The broker has a limit: it aborts a transaction that is open longer than its timeout, and
@@ -31,7 +31,11 @@ _LOOK_MS_MAX = 10_000
 def collected(
     job: DataFrame, client: KafkaClient, transactional_id: str, identity: Identity, timeout_ms: int
 ) -> Sequence[Any]:
-    """Return the job's rows. Raise AttemptFailedError once the attempt's transaction timed out."""
+    """Run the job and return its rows.
+
+    If the broker ends the attempt's transaction (timeout or takeover), cancel the job and raise
+    AttemptFailedError.
+    """
     context = job.sparkSession.sparkContext
     watch = _Watch(context, client, transactional_id, identity, timeout_ms)
     context.addJobTag(watch.tag)
@@ -54,9 +58,9 @@ def collected(
 
 
 class _Watch:
-    """A thread that cancels a job once the broker has ended its transaction.
+    """A thread that cancels a Spark job once the broker has ended the attempt's transaction.
 
-    Its first request is sent after the transaction timeout: before that, none can have timed out.
+    It sends its first request after `timeout_ms`: before that, no transaction can have timed out.
     """
 
     def __init__(
@@ -68,7 +72,8 @@ class _Watch:
         timeout_ms: int,
     ) -> None:
         self.tag = f"eos-attempt-{identity.producer_id}-{identity.epoch}"
-        # The coordinator's state when the identity was no longer this attempt's.
+        # The transaction's state, once the broker reported another producer id or epoch than this
+        # attempt's.
         self.state: DescribedTransaction | None = None
         self._context = context
         self._client = client
@@ -95,7 +100,7 @@ class _Watch:
                     self._transactional_id, Deadline.after_ms(_LOOK_MS_MAX)
                 )
             except EosError:
-                continue  # without an answer nothing is known
+                continue  # without a response, the state is unknown
             # The broker bumps the epoch when it ends a transaction, and so does a newer owner.
             if state.identity != self._identity:
                 self.state = state

@@ -1,4 +1,4 @@
-"""How a process acquires a pipeline, for a run or for a recovery.
+"""How does a process acquire a pipeline, for a run or for a recovery?
 
 It looks at the ledger's last record, fences every older instance, and reads the ledger to its end.
 The caller then decides where to resume.
@@ -32,20 +32,20 @@ from eos.transaction.ownership_check import own_timeout_ms
 
 _MARKER_MS = 5_000
 _LOOKS_MAX = 3
-_ASK_MS = 10_000  # long enough for a new coordinator, which first reads its log
+_ASK_MS = 10_000  # long enough for a coordinator that still reads its log
 
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """The pipeline, owned by this process. The previous owner can't commit any more, so `last` is
-    final."""
+    """A pipeline that this process owns. The previous owner is fenced, so `last` stays the ledger's
+    last record until this process writes one."""
 
     planned: Plan
     ledger: Ledger
     coordinator: Coordinator
     points: Points
     last: LedgerRecord | None
-    left_open: Identity | None = None  # the previous owner's attempt that the fence aborted
+    left_open: Identity | None = None  # the open attempt that our fence aborted
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
         return MicroBatches(
@@ -81,12 +81,12 @@ def acquire(
 ) -> Acquired:
     """Fence every older instance, and return the pipeline with the ledger's last record.
 
-    No instance is fenced in these cases:
+    Raise an error without fencing any instance in these cases:
     - The last record belongs to another deployment that may be alive, unless `is_forced`.
     - `examine` raises for the last record. It checks this machine's files. So an instance whose
       files don't fit the ledger does not fence an instance that can run.
 
-    `eos recover` sets `skips_foreign`: it handles records that the pipeline did not write.
+    `eos recover` sets `skips_foreign`, because it handles records that the pipeline did not write.
     """
     planned = with_deployment(planned)
     names = planned.names
@@ -128,12 +128,12 @@ def _examine(
     deadline: Deadline,
 ) -> LedgerRecord | None:
     """Call `examine` with the last record, and raise its error only if no transaction is open.
-    Return the last record that the ledger showed.
+    Return the last record that was read.
 
-    Before the fence, this machine's checkpoint or the group may have a commit that the ledger does
-    not show yet: another instance runs, or the commit's marker is not written yet. So the error
-    counts only if the record is still the last one after all transactions ended. Otherwise ignore
-    it: the same check runs again after the fence.
+    Before the fence, this machine's checkpoint or the group may contain a commit that the ledger
+    does not show yet: another instance runs, or the commit's marker is not written yet. So the
+    error is raised only if the record is still the last one after all transactions ended. Otherwise
+    the error is ignored, and the same check runs again after the fence.
     """
     for _ in range(_LOOKS_MAX):
         try:
@@ -154,8 +154,8 @@ def _offset(record: LedgerRecord | None) -> int:
 
 
 def _left_open(client: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
-    """Return the identity of the open transaction. Return None if there is none, or if the cluster
-    does not respond: only the audit table uses the identity."""
+    """Return the identity of the transaction that is open now, for the audit table. Return None if
+    there is none, or if the cluster does not respond."""
     within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
         found = client.transaction_state(transactional_id, within)
@@ -166,13 +166,15 @@ def _left_open(client: KafkaClient, transactional_id: str, deadline: Deadline) -
 
 @contextmanager
 def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
-    """Replace a PromiseBrokenError of the checks in this context if its cause needs no recovery.
+    """If a check in this context fails, look for a cause that needs no recovery, and raise its
+    error instead.
 
-    After our fence, ledger, group and checkpoint agree unless another client changes them. Two
-    other causes are possible:
-    - Another instance fenced us between two checks, and committed. Then the group is ahead of the
-      ledger that we read, or a checkpoint exists although our ledger is empty. Raise FencedError.
-    - A stale leader returned an old end of the ledger. Raise that error. The next run reads all
+    After the fence, ledger, group offsets and checkpoint agree unless another client changes them.
+    Two other causes of a PromiseBrokenError are possible:
+    - Another instance fenced this one between two checks, and committed. Then the group is ahead of
+      the ledger that was read, or a checkpoint exists although that ledger was empty. Raise
+      FencedError.
+    - A stale leader returned an old end of the ledger. Raise `ledger_stale`. The next run reads all
       records.
     """
     try:

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is older than the ledger, so that a fresh one may replace it.
+"""Is a checkpoint older than the ledger, so that a fresh one may replace it?
 
 A checkpoint is older than the ledger in these cases: it was restored from a copy, another machine
 ran the pipeline since, or a power failure removed its newest files. A stateless pipeline loses and
@@ -18,13 +18,16 @@ from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 
-_EMPTY_MAX = 1_000  # limit of the newest files to search for a non-empty one
+_EMPTY_MAX = 1_000  # how many of the newest files are searched for one with content
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """The first micro-batch of a run that resumes with a checkpoint. If Spark has not planned it
-    yet, both the starts and the ends of `step` are where it will begin."""
+    """The first micro-batch of a run that resumes with a checkpoint.
+
+    If Spark has not planned the micro-batch yet, its ends are unknown: `step.ends` equals
+    `step.starts` then.
+    """
 
     step: PlannedBatch
     is_planned: bool
@@ -46,8 +49,11 @@ def upcoming(checkpoint: Checkpoint) -> Upcoming:
 
 
 def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
-    """Return whether the ledger is ahead of the first micro-batch in at least one partition, and
-    before it in none."""
+    """Return whether the checkpoint is older than the ledger: its first micro-batch ends before the
+    ledger's end in at least one partition, and begins after it in none.
+
+    A partition that only the ledger has also makes the checkpoint older.
+    """
     step = upcoming(checkpoint).step
     known = position.ends
     rest = {
@@ -70,8 +76,8 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
 
 
 def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> None:
-    """Raise PromiseBrokenError if the first micro-batch does not fit the ledger. This uses only
-    this machine's files. For a stateless pipeline, call `is_older` first."""
+    """Raise PromiseBrokenError if the checkpoint's first micro-batch does not fit the ledger. Only
+    this machine's files are read. For a stateless pipeline, call `is_older` first."""
     if checkpoint.planned() is None:
         return
     step = upcoming(checkpoint).step
@@ -79,8 +85,8 @@ def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> 
 
 
 def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
-    """Return whether a power failure emptied a file that the next run reads, and the ledger covers
-    everything that the checkpoint records as committed."""
+    """Return whether a power failure emptied a file that the next run reads, while the ledger has
+    all offsets that the checkpoint records as committed."""
     newest, committed = checkpoint.planned(), checkpoint.committed()
     if newest is None:
         return False
@@ -98,15 +104,15 @@ def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
         None,
     )
     if last is None:
-        return committed is None  # nothing is committed, as in an empty checkpoint
+        return committed is None  # true if the checkpoint has no commit at all
     if committed is not None and committed > last:
         return False
     return _covers(position, _ends(checkpoint, last))
 
 
 def _decide(planned: Plan, position: Position, step: PlannedBatch) -> None:
-    # Assume that the first records of new partitions still exist. Only the source knows this, and
-    # this module does not use the cluster.
+    # Assume that new partitions still have their first records. Only the cluster knows that, and
+    # this module must not ask it.
     starts = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
     ranges.decide(planned.names.pipeline, position, step, starts)
 

@@ -1,4 +1,4 @@
-"""Which checkpoint folder a run uses, and which old ones it removes.
+"""Which checkpoint folder does a run use, and which old folders does it remove?
 
 On local disks a rename fails if the name exists, so two instances never write one file. In other
 stores a rename may consist of a check, a copy and a delete (S3A). There this can happen:
@@ -26,8 +26,8 @@ from eos.startup.ownership import is_ours
 from eos.startup.resume_position import Emits
 from eos.startup.stateful_pipeline import unreadable_state
 
-KEPT = 2  # older folders that are kept for inspection
-REMOVED_MAX = 20  # limit of one startup, because a store's client may be slow
+KEPT = 2  # how many older folders are kept for inspection
+REMOVED_MAX = 20  # most folders removed by one startup: a store may be slow
 
 
 def choose_checkpoint(
@@ -38,11 +38,13 @@ def choose_checkpoint(
     identity: Identity = NO_IDENTITY,
     bus: Emits | None = None,
 ) -> str:
-    """Return the checkpoint to resume with, or a fresh one that begins at the ledger's ends.
+    """Return the path of the checkpoint to resume with, or of a fresh one that begins at the
+    ledger's ends.
 
     - `last`: the ledger's last record.
-    - `identity`: the identity from the fence. In a remote root it names a fresh folder.
-    - `bus`: gets a warning if a stateless pipeline leaves an older checkpoint.
+    - `identity`: the producer id and epoch from the fence. In a remote store they name a fresh
+      folder.
+    - `bus`: gets a warning if a stateless pipeline replaces an older checkpoint.
     """
     root = planned.names.checkpoints
     current, fresh = newest_with_offsets(files, root)
@@ -68,7 +70,7 @@ def choose_checkpoint(
 
 
 def _reason_to_replace(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
-    """Return the reason to replace this checkpoint with a fresh one; empty if it can be used.
+    """Return why a fresh checkpoint must replace this one; "" if this one can be used.
 
     Raise PromiseBrokenError if it is unreadable and a fresh one would lose or repeat records.
     """
@@ -102,14 +104,15 @@ def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def remove_old(files: Files, location: str, bus: Emits) -> None:
-    """Remove old checkpoint folders of runs that did not stop cleanly, in a remote store.
+    """Remove old checkpoint folders in a remote store: all but the two newest ones before
+    `location`, at most 20 per startup. A failure is only warned about.
 
-    Call this after our start record is in the ledger. From then on every startup uses a folder with
-    a higher number. So only a fenced instance could still use a removed folder.
+    Call this after this run's start record is in the ledger. From then on every startup uses a
+    folder with a higher number, so only a fenced instance could still use a removed folder.
     """
     root, _, own = location.rpartition("/")
     if files.is_local:
-        return  # old folders are rare there: an operator set them aside, or their state was lost
+        return  # old folders are rare on local disks, so they are kept
     try:
         older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
         for name in older[:-KEPT][:REMOVED_MAX]:
@@ -124,8 +127,8 @@ def remove_old(files: Files, location: str, bus: Emits) -> None:
 
 
 def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> None:
-    # Only commits with offsets count. Spark also commits empty micro-batches, which are not in the
-    # ledger.
+    # A commit in Spark's log proves an earlier run, so the ledger's records of that run are
+    # missing.
     if current is None or not Checkpoint(files, current).has_commits():
         return
     name = planned.names.pipeline
@@ -141,8 +144,8 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
 
 
 def _own_folder(files: Files, root: str, known: str, identity: Identity) -> str:
-    """Return a folder with a higher number than all existing folders and the ledger's folder. The
-    ledger's folder may be missing in the store."""
+    """Return the path of a new folder, numbered above all existing folders and the one that the
+    ledger names, which may be missing in the store."""
     names = [*folders(files, root), known]
     number = max(numbered(name) for name in names) + 1
     return f"{root}/{number:04d}-{identity.producer_id}-{identity.epoch}"

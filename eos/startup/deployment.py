@@ -1,4 +1,4 @@
-"""How this deployment is named, so that it recognizes its own record in the ledger.
+"""How is a deployment named, so that it recognizes its own record in the ledger?
 
 The profile may set the name (`deployment:`). It is trusted, so it has to be unique for each running
 instance, such as a StatefulSet's pod name. By default the deployment is a random id. The first
@@ -33,8 +33,8 @@ _EXPLICIT = (
 
 
 def with_known_deployment(planned: Plan) -> Plan:
-    """Return the plan with its deployment, without creating an id. The deployment is empty before
-    the first startup, or if the state root can't have an id."""
+    """Return the plan with its deployment, but do not create an id. The deployment stays empty
+    before the first startup, or if the state root can't hold an id."""
     path = _file(planned)
     if planned.deployment or path is None or shared_type(path.parent):
         return planned
@@ -42,9 +42,9 @@ def with_known_deployment(planned: Plan) -> Plan:
 
 
 def with_deployment(planned: Plan) -> Plan:
-    """Return the plan with its deployment. Create the id if the state root has none.
+    """Return the plan with its deployment. If the state root has no id yet, create one.
 
-    Raises UsageError if the profile sets no deployment and the state root can't have an id.
+    Raise UsageError if the profile sets no deployment and the state root can't hold an id.
     """
     if planned.deployment:
         return planned
@@ -65,7 +65,8 @@ def _file(planned: Plan) -> Path | None:
 
 
 def require_name(planned: Plan) -> None:
-    """Raise UsageError if the profile sets no deployment and the state root can't have an id."""
+    """Raise UsageError if the profile sets no deployment, and the state root is remote or on a
+    shared file system and so can't hold an id."""
     if planned.deployment:
         return
     path = _file(planned)
@@ -91,9 +92,12 @@ def _needs_name(planned: Plan, reason: str) -> UsageError:
 
 
 def _locked_id(planned: Plan, path: Path) -> str:
-    """Return the id, and create it if there is none. Readers never see an unfinished or unsynced
-    file. The lock is taken in both cases: a state root with an id may have been copied to a file
-    system without locks."""
+    """Return the deployment id in the state root, and create it if there is none. Other processes
+    never see a half-written file.
+
+    The lock is taken even if an id exists: the state root may have been copied to a file system
+    without locks.
+    """
     private_files.create_folder(path.parent)
     with exclusive(path.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
         found = _read(planned, path)
@@ -101,7 +105,7 @@ def _locked_id(planned: Plan, path: Path) -> str:
             return found
         created = uuid.uuid4().hex
         unfinished = path.with_name(f".{FILE}.new")
-        unfinished.unlink(missing_ok=True)  # left by a process that died
+        unfinished.unlink(missing_ok=True)  # a process that died may have left it
         descriptor = private_files.opener(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{created}\n")
@@ -121,8 +125,8 @@ def _sync(folder: Path) -> None:
 
 
 def _read(planned: Plan, path: Path) -> str:
-    """Return the id; empty if there is no file. Raise PromiseBrokenError if the file is damaged,
-    because with a new id this deployment would not recognize its own records."""
+    """Return the deployment id; "" if there is no file. Raise PromiseBrokenError if the file is
+    damaged, because with a new id this deployment would not recognize its own ledger records."""
     try:
         with path.open("rb") as file:
             text = file.read(_BYTES_MAX + 1).decode("ascii", errors="replace")

@@ -1,4 +1,4 @@
-"""Does a pipeline run: one answer for `eos status` and `eos recover`.
+"""Does a pipeline run now? `eos status` and `eos recover` use this answer.
 
 If the state root has a lock, only the lock decides. A process id is less reliable:
 - After a process died, `kill` still finds its id until its parent has waited for it. Its lock is
@@ -17,7 +17,7 @@ from eos.local.file_locks import is_held
 from eos.plan.plan import Plan
 from eos.startup.ownership import has_ended_cleanly, is_here, is_ours
 
-_ENDED = frozenset("ZX")  # dead; the parent has not waited for it yet
+_ENDED = frozenset("ZX")  # process states of a dead process whose parent has not waited for it
 
 
 class Liveness(Enum):
@@ -28,8 +28,11 @@ class Liveness(Enum):
 
 
 def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int | None]:
-    """Return whether the pipeline runs, and its process id if known. If the state root has no lock,
-    check the process that wrote the ledger's last record, if it ran on this machine."""
+    """Return whether the pipeline runs, and its process id if known.
+
+    The lock of the state root decides. Without a lock, check the process that wrote the ledger's
+    last record, if it ran on this machine.
+    """
     lock = planned.names.lock
     if lock and is_held(Path(lock)):
         text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
@@ -57,9 +60,9 @@ def _lives(process: int) -> bool:
 
 
 def _state(process: int) -> str:
-    """Return the letter of the process's state in /proc; empty if there is no /proc."""
+    """Return the letter of the process's state in /proc; "" if there is none."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    return stat.rpartition(")")[2].strip()[:1]  # a name may contain ")"
+    return stat.rpartition(")")[2].strip()[:1]  # a process name may contain ")"

@@ -1,5 +1,4 @@
-"""Whether this machine's files fit the ledger's last record: the checkpoint, its state, dedup's
-states.
+"""Do this machine's files (checkpoint, Spark's state, dedup's states) fit the ledger's last record?
 
 The files are checked twice: before the fence, against the last record at that time, and after it,
 against the final last record. Because of the first check, an instance whose files don't fit the
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCheckpoint:
-    """The checkpoint's folder, the position that belongs to it, and a note for the ledger."""
+    """The checkpoint to use, the position to resume from with it, and a note for the ledger's start
+    record."""
 
     location: str
     position: Position
@@ -45,8 +45,11 @@ def require_local(
     *,
     accepts: bool,
 ) -> None:
-    """Raise PromiseBrokenError if a run that resumes after `last` would stop because of this
-    machine's files. Changes nothing. An empty ledger is not checked: no instance has run yet."""
+    """Raise PromiseBrokenError if this machine's files don't fit the ledger record `last`, so that
+    a run could not resume. Change nothing.
+
+    If the ledger is empty, nothing is checked: no instance has run yet.
+    """
     if last is None:
         return
     position = inherited(planned, last)
@@ -65,8 +68,11 @@ def choose(
     *,
     accepts: bool,
 ) -> ChosenCheckpoint:
-    """Return the checkpoint to resume with. If an operator accepts that the state of the transforms
-    is lost (`accepts`), a fresh checkpoint replaces one that lacks the state."""
+    """Return the checkpoint to resume with.
+
+    If the checkpoint lacks the state of the transforms and an operator accepts that loss
+    (`accepts`), return a fresh checkpoint instead.
+    """
     try:
         location = choose_checkpoint(planned, files, before, last, identity, bus)
         if not require_state(planned, files, location, before, accepts_loss=accepts):
@@ -81,5 +87,9 @@ def choose(
     lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
     location = choose_checkpoint(planned, files, position, last, identity)
     if bus is not None:
-        bus.emit(events.Warned("the state is lost, as accepted: every total restarts from zero"))
+        bus.emit(
+            events.Warned(
+                "the state is dropped, as --accept-state-loss allows: totals restart from zero"
+            )
+        )
     return ChosenCheckpoint(location, position, {"accepted": "state loss", **lost})

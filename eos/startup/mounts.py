@@ -1,4 +1,4 @@
-"""Whether a folder is on a file system that several machines can mount at once.
+"""Is a folder on a file system that several machines can mount at once?
 
 A lock on such a file system may exclude only other processes of the same machine. Then processes of
 two machines could hold the lock at the same time.
@@ -42,8 +42,10 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
-    """Return the type of the shared file system that the folder is on. Empty if the folder is on a
-    local file system, or if this system has no list of mounts."""
+    """Return the type of the shared file system that contains the folder, such as "nfs4".
+
+    Return "" for a local file system, or if this system has no list of mounts.
+    """
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

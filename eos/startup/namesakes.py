@@ -1,4 +1,4 @@
-"""Whether another pipeline has the same transactional id, group, checkpoint and lock.
+"""Does another pipeline have the same transactional id, group, checkpoint and lock?
 
 These names consist of the prefix, a dot and the pipeline's name, and both parts may contain dots.
 So the pipelines `team.orders` with the prefix `eos`, and `orders` with the prefix `eos.team`, have
@@ -29,7 +29,8 @@ def require_own_names(
     *,
     is_forced: bool,
 ) -> None:
-    """Raise PromiseBrokenError if another pipeline uses the same names.
+    """Raise PromiseBrokenError if another pipeline with the same transactional id and group has
+    ledger records.
 
     `last` is the last record of this pipeline's ledger. If there is one, both pipelines have run
     before. Then this one may run if the other stopped cleanly, or if `is_forced`.
@@ -46,9 +47,11 @@ def require_own_names(
 def require_unused_group(
     planned: Plan, client: KafkaClient, deadline: Deadline, last: LedgerRecord | None
 ) -> None:
-    """Raise PromiseBrokenError if the group of a pipeline without ledger records has offsets.
-    Either another pipeline committed them, whose ledger this user may not describe, or this
-    pipeline's ledger is lost. Or another copy of the pipeline committed them after `last` was read,
+    """Raise PromiseBrokenError if the ledger is empty, but the pipeline's group has offsets, and
+    another pipeline may share the group.
+
+    There are three causes. Another pipeline committed the offsets, and this user may not describe
+    its ledger. This pipeline's ledger is lost. Or another instance committed after `last` was read,
     so the caller has to read the ledger again.
     """
     group, others = planned.names.group, planned.names.namesakes
@@ -57,7 +60,7 @@ def require_unused_group(
     try:
         found = client.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))
     except EosError:
-        return  # an open transaction hides the offsets: the check after the fence decides
+        return  # an open transaction hides the offsets; the check after the fence finds them
     if not found:
         return
     tp, committed = min(found.items())

@@ -1,4 +1,4 @@
-"""Who may run a pipeline: one process per machine and state root, and one deployment in the world.
+"""Who may run a pipeline? One process per machine and state root, and one deployment in all.
 
 A startup fences every older instance. So an instance that was started by mistake must be detected
 before its fence. Two facts decide, and neither uses a clock:
@@ -23,13 +23,16 @@ from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 
-# If the ledger's last record has one of these kinds, no process runs the pipeline.
+# After a ledger record of one of these kinds, no process runs the pipeline.
 _LEFT = frozenset({"stop", "recovery"})
 
 
 def owner(planned: Plan) -> Mapping[str, Any]:
-    """Return the owner, which each ledger record contains. Records of older releases have no
-    `root`: their deployment is the state root, unless the profile set one."""
+    """Return the entry `owner` of a ledger record: which deployment, host and process wrote it.
+
+    Records of older releases have no `root`: their deployment is the state root, unless the profile
+    set one.
+    """
     return {
         "deployment": planned.deployment,
         "root": planned.names.state_root,
@@ -40,9 +43,9 @@ def owner(planned: Plan) -> Mapping[str, Any]:
 
 
 class RunLock:
-    """The lock of one pipeline in one state root.
+    """The lock file of one pipeline in one state root. The running process holds it.
 
-    Remote state roots have no lock. Without it, only the ledger's last record protects a running
+    A remote state root has no lock. Then only the ledger's last record protects a running
     deployment, and the newest instance of a deployment fences the older ones.
     """
 
@@ -53,8 +56,10 @@ class RunLock:
         self._is_held = False
 
     def acquire(self, *, is_forced: bool) -> None:
-        """Acquire the lock. Raise UnavailableError if another process holds it, unless `is_forced`:
-        then the startup's fence stops that process."""
+        """Acquire the lock. Raise UnavailableError if another process holds it.
+
+        With `is_forced`, continue without the lock: the startup's fence stops the other process.
+        """
         if self.try_acquire() or is_forced:
             return
         assert self._lock is not None
@@ -90,8 +95,8 @@ class RunLock:
 
 
 def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -> None:
-    """Raise PromiseBrokenError if another deployment may still run the pipeline, according to the
-    last record. Call this before the fence.
+    """Raise PromiseBrokenError if the ledger's last record shows that another deployment may still
+    run the pipeline. Call this before the fence.
 
     After a clean stop any deployment may acquire the pipeline. The same is true after a recovery,
     because it fenced the previous owner.
@@ -127,10 +132,10 @@ def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def is_ours(planned: Plan, last: LedgerRecord) -> bool:
-    """Return whether this deployment wrote the record.
+    """Return whether this deployment wrote the ledger record.
 
-    Older releases record the state root instead of a deployment. Another machine may have the same
-    path, so such a record is ours only if its host is this machine.
+    Records of older releases have the state root in place of a deployment. Another machine may use
+    the same path, so such a record is ours only if its host is this machine.
     """
     theirs = last.owner.get("deployment")
     if planned.deployment and theirs == planned.deployment:
@@ -140,7 +145,7 @@ def is_ours(planned: Plan, last: LedgerRecord) -> bool:
 
 
 def has_ended_cleanly(last: LedgerRecord) -> bool:
-    """Return whether no process runs the pipeline, if this is the ledger's last record."""
+    """Return whether this last record of a ledger proves that no process runs the pipeline."""
     return last.kind in _LEFT
 
 

@@ -1,6 +1,6 @@
-"""Which schemas and ids the schema registry has for the source and the sinks.
+"""Request the schemas and schema ids of the source and the sinks from the schema registry.
 
-A run requests them after the process has acquired the pipeline.
+A run requests them after it has the pipeline's lock, and before it fences.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ START_MS_MAX = 60_000  # limit for all requests of one startup
 
 
 def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool = False) -> Plan:
-    """Return the plan with the registry's schemas and ids. If it names no subject, it is unchanged.
-    With `is_preview`, no schema is registered."""
+    """Return the plan with the registry's schemas and ids. Sinks with `register` register their
+    schemas, unless `is_preview`.
+
+    A plan that names no subject is returned unchanged.
+    """
     names = subjects(planned)
     if not names:
         return planned
@@ -41,8 +44,11 @@ def with_registry(planned: Plan, registry: Registry | None, *, is_preview: bool 
 
 
 def with_latest(planned: Plan, registry: Registry | None) -> Plan:
-    """Return the plan with the schemas that only the registry has, so that its columns are known
-    without a run. If files contain all schemas, no request is sent and the plan is unchanged."""
+    """Return the plan with the schemas that no file contains, so that its columns are known without
+    a run.
+
+    If files contain all schemas, no request is sent and the plan is returned unchanged.
+    """
     is_read = any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value))
     if not is_read and not any(each.is_elsewhere for each in planned.outputs.columns.values()):
         return planned
@@ -86,10 +92,11 @@ def subjects(planned: Plan) -> list[str]:
 
 
 def _with_registered(read: Format, client: RegistryClient, deadline: Deadline) -> Format:
-    """Return the format with the subject's registered schemas, which writers may have used.
+    """Return the format with the subject's registered schemas, with which records may have been
+    written.
 
     If the pipeline file has no schema, the subject's latest one is the reader schema of all
-    records, also of those that an older schema wrote. A schema that is registered later does not
+    records, also of records with an older schema. A schema that is registered later does not
     replace it during the run.
     """
     if not read.subject:
@@ -106,7 +113,7 @@ def _with_registered(read: Format, client: RegistryClient, deadline: Deadline) -
 
 
 def _writing(planned: Plan, client: RegistryClient, deadline: Deadline) -> Plan:
-    """Return the plan in which sinks without a schema file use the subject's latest schema and its
+    """Return the plan in which each sink without a schema file uses its subject's latest schema and
     id.
 
     Each subject is requested once, so a key and a value of one subject have the same version.

@@ -1,5 +1,5 @@
-"""Where a run resumes: its targets, its position, and whether the source still has the next
-records."""
+"""Where does a run resume? This module checks the target topics, reads the position from the
+ledger, and checks that the source still has the next records."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ from eos.startup.start_offsets import AT_REST, is_at_own_group, resolve
 from eos.startup.topic_limits import message_limits
 from eos.startup.topic_lookup import existing_topics, source_topics
 
-_EARLIEST = -2  # Spark's number for the earliest offset
+_EARLIEST = -2  # in Spark's options, this number means the earliest offset
 STORE_TIMEOUT_MS = 60_000  # limit for the first response of the store of the checkpoints
 
 
 class Emits(Protocol):
-    """The event bus, or the substitute that a preview of a startup uses."""
+    """Takes events: the event bus, or its substitute in a preview of a startup."""
 
     def emit(self, event: events.Event) -> None: ...
 
 
 def with_targets(planned: Plan, client: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
     """Create the target topics that the pipeline file declares with `create`. Return the plan with
-    the maximum record batch size of each target topic."""
+    the record batch size limit of each target topic.
+
+    Raise UsageError if another target topic does not exist.
+    """
     for topic, new in planned.created_topics.items():
         client.create_topic(topic, new.partitions, new.replication, new.config, deadline)
     require_targets(client, planned.sink_topics, deadline)
@@ -60,11 +63,11 @@ def require_targets(client: KafkaClient, topics: Iterable[str], deadline: Deadli
 def resume_position(
     planned: Plan, source: LiveSource, last: LedgerRecord | None, bus: Emits, deadline: Deadline
 ) -> Position:
-    """Return the position in the ledger's last record. For a pipeline without history, return
-    `start:` resolved to offsets.
+    """Return the position in the ledger's last record, or `start:` resolved to offsets if the
+    ledger is empty.
 
-    Call this after the fence: from then on no older instance of this pipeline can commit, so the
-    ledger is final.
+    Raise if source topics, source offsets or group offsets contradict the ledger. Call this after
+    the fence: from then on no older instance of this pipeline can commit, so the ledger is final.
     """
     if last is None:
         return _beginning(planned, source, deadline)
@@ -79,16 +82,19 @@ def resume_position(
 
 
 def inherited(planned: Plan, last: LedgerRecord) -> Position:
-    """Return the last record's position. If another deployment wrote the record, no existing
-    checkpoint may be used: checkpoints of this state root are older than the ledger."""
+    """Return the last record's position. If another deployment wrote the record, mark the position
+    so that no existing checkpoint is used, because this state root's checkpoints are older than the
+    ledger."""
     return last.position if is_ours(planned, last) else replace(last.position, is_reset=True)
 
 
 def starting_offsets(
     planned: Plan, client: KafkaClient, position: Position, deadline: Deadline
 ) -> Mapping[TopicPartition, int]:
-    """Return the offsets for a fresh checkpoint. Spark needs an offset for every partition. A
-    partition that is not in the ledger is new, so it is read from its earliest record."""
+    """Return the offset of every source partition, as Spark needs them for a fresh checkpoint.
+
+    A partition that is not in the ledger is new. Its offset is -2: its earliest record.
+    """
     partitions = _partitions(_source_topics(planned, client, deadline))
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
@@ -100,8 +106,11 @@ def require_new_whole(
     checkpoint: Checkpoint,
     deadline: Deadline,
 ) -> None:
-    """Raise PromiseBrokenError if a new partition has lost its first records. With a resumed
-    checkpoint, Spark reads a new partition from offset 0 or skips it, without any report."""
+    """Raise PromiseBrokenError if a new source partition has already lost its first records.
+
+    With a resumed checkpoint, Spark reads a new partition from offset 0 or skips it, and reports no
+    lost records.
+    """
     if checkpoint.planned() is None:
         return
     found = _partitions(_source_topics(planned, source.client, deadline))
@@ -150,8 +159,8 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
 
 
 def _require_no_history(planned: Plan, before: Ends) -> None:
-    """Raise if the group has offsets. Then the ledger was probably deleted, and a startup at
-    `start:` would repeat records."""
+    """Raise if the group has offsets although the ledger is empty. Then the ledger was probably
+    deleted, and a run from `start:` would repeat records."""
     if not before:
         return
     name = planned.names.pipeline
@@ -170,9 +179,11 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
 def _require_all_read(
     planned: Plan, source: LiveSource, position: Position, deadline: Deadline
 ) -> None:
-    """Raise if the ledger has offsets of a topic that the pipeline file no longer names. The
-    ledger would keep these offsets for ever, and Spark can't resume a checkpoint without the
-    topic."""
+    """Raise if the ledger has offsets of a topic that the source no longer reads.
+
+    The ledger would keep these offsets for ever, and Spark can't resume a checkpoint without the
+    topic.
+    """
     name = planned.names.pipeline
     left = sorted(position.topic_ids.keys() - _source_topics(planned, source.client, deadline))
     if left:
@@ -189,9 +200,12 @@ def _require_all_read(
 
 
 def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
-    """Raise if the group has members. The broker accepts offsets from members and from the
-    pipeline's transactions, so they would overwrite each other. After a crash, the members' offsets
-    would look like the pipeline's progress."""
+    """Raise if other consumers are members of the pipeline's group.
+
+    The broker accepts offsets from members and from the pipeline's transactions, so they would
+    overwrite each other. After a crash, the members' offsets would look like the pipeline's
+    progress.
+    """
     group_name = planned.names.group
     state = source.client.group_state(group_name, deadline)
     if state not in AT_REST:

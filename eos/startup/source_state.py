@@ -1,4 +1,4 @@
-"""Which topics and offsets the source has now, and whether they fit the ledger."""
+"""Look up the source's topics and offsets in the cluster, and check that they fit the ledger."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TIMEOUT_MS = 60_000
 
 
 def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
-    """Return Spark's Kafka source. `starts` is used for a fresh checkpoint; an existing checkpoint
-    has its own offsets."""
+    """Return the settings of Spark's Kafka source. Only a fresh checkpoint uses `starts`; an
+    existing one has its own offsets."""
     return SparkKafkaSource(
         bootstrap=",".join(planned.bootstrap),
         topics=planned.source_topics,
@@ -43,7 +43,7 @@ class LiveSource:
 
     planned: Plan
     client: KafkaClient
-    timeout_ms: int = _TIMEOUT_MS  # limit of each request
+    timeout_ms: int = _TIMEOUT_MS  # limit for each request
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         name = self.planned.names.pipeline
@@ -78,20 +78,19 @@ class LiveSource:
         return {tp: committed.offset for tp, committed in found.items()}
 
     def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
-        """Raise if a topic was recreated, or if an offset to read next was deleted or does not
-        exist. Topic ids are checked first, because offsets of a recreated topic are of other
-        records.
+        """Raise if a source topic was recreated, or if the next offset of a partition was deleted
+        or does not exist yet.
 
-        If a micro-batch is already planned, `next_offsets` has its offsets, which replace those of
-        the position.
+        Topic ids are checked first, because a recreated topic's offsets belong to other records. If
+        a micro-batch is planned, `next_offsets` are its starts, which replace the position's ends.
         """
         name = self.planned.names.pipeline
         require_same_topics(name, position, self.topic_ids(position.topic_ids))
         self.require_there(position.ends if next_offsets is None else next_offsets)
 
     def require_there(self, position: Ends) -> None:
-        """Raise PromiseBrokenError if the next offset of a partition was deleted or is after its
-        end."""
+        """Raise PromiseBrokenError if the next offset of a partition was deleted, or is after the
+        partition's end."""
         name = self.planned.names.pipeline
         earliest, latest = self.earliest(position), self.latest(position)
         for tp, offset in sorted(position.items()):
@@ -127,7 +126,8 @@ class LiveSource:
 
 
 def above(frame: DataFrame, floors: Ends) -> DataFrame:
-    """Return the rows without those below these offsets, which are already committed."""
+    """Return the rows without those below `floors`, the offsets up to which each partition is
+    committed."""
     for (topic, partition), floor in sorted(floors.items()):
         quoted = topic.replace("\\", "\\\\").replace("'", "\\'")
         frame = frame.filter(

@@ -1,8 +1,9 @@
-"""Where a pipeline without history begins: `start:`, resolved to an offset for every partition.
+"""Resolve `start:` of the pipeline file to an offset for every partition, for a pipeline without
+history.
 
-This happens once, for the first record of its ledger. Later runs resume from the ledger. If the
-start offset of a partition is missing in the group, or its record was deleted, the run stops. It
-never falls back to the earliest or latest offset.
+This happens once, for the first record of the pipeline's ledger. Later runs resume from the ledger.
+If the start offset of a partition is missing in the group, or its record was deleted, the run
+stops. It never falls back to the earliest or latest offset.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def resolve(
     client: KafkaClient,
     deadline: Deadline,
 ) -> Ends:
-    """Return the start offset of each of these partitions.
+    """Return the offset at which to start reading each of these partitions.
 
-    Raises for an offset outside of a partition's first record and its end. `group` is the
-    pipeline's own group, which `start: group` refers to.
+    Raise for an offset outside of a partition's first record and its end. `group` is the pipeline's
+    own group, which `start: group` refers to.
     """
     questions = _Questions(pipeline, frozenset(partitions), client, deadline)
     if not isinstance(start, StartAt):
@@ -55,12 +56,13 @@ def resolve(
 
 def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
     """Return whether `start` uses the offsets of the pipeline's own group. Then an operator may
-    have set them, so they do not prove an earlier run."""
+    have set these offsets, so they don't prove an earlier run."""
     return start.group == group if isinstance(start, StartAt) else start == "group"
 
 
 class OffsetBounds(NamedTuple):
-    """The offsets of one partition. `stable` is the last stable offset."""
+    """The readable range of one partition: first offset, last stable offset (end for
+    read_committed), and end."""
 
     earliest: int
     stable: int
@@ -80,7 +82,8 @@ class _Questions:
         )
 
     def at_time(self, timestamp_ms: int) -> Ends:
-        """Return the first offset with this timestamp or a later one; the end if there is none.
+        """Return, per partition, the first offset with this timestamp or a later one; the end if
+        there is none.
 
         The ends are requested first. Otherwise a record could be lost:
         1. The request by timestamp finds no record.
@@ -147,11 +150,11 @@ class _Questions:
         return offsets
 
     def _require_at_rest(self, group: str) -> None:
-        """Raise if the group has members. They and the pipeline would both process the next
+        """Raise if the group has members, because they and the pipeline would both process the next
         records.
 
-        A consumer that assigns partitions itself, like Spark and Flink, is not a member and can't
-        be detected.
+        A consumer that assigns partitions itself, as Spark and Flink do, is no member and can't be
+        detected.
         """
         state = self.client.group_state(group, self.deadline)
         if state not in AT_REST:
@@ -168,8 +171,8 @@ class _Questions:
             )
 
     def _bounds(self) -> Mapping[TopicPartition, OffsetBounds]:
-        """Return the bounds of each partition. Call this after reading a group's offsets: ends only
-        grow, so an offset after these ends was never written."""
+        """Return the bounds of each partition. Call this after reading a group's offsets: a
+        partition's end only grows, so a group offset above the end was never written."""
         earliest, stable = self.ends("earliest"), self.ends("latest")
         latest = self.ends("latest", committed=False)
         return {tp: OffsetBounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
@@ -182,8 +185,11 @@ def require_there(
     *,
     group: str | None = None,
 ) -> None:
-    """Raise for the first offset that is outside its partition's bounds. The offsets are from
-    `group`; without a group, from `start:` in the pipeline file."""
+    """Raise for the first offset that is outside its partition's bounds.
+
+    The offsets come from the consumer group `group`; if it is None, from `start:` in the pipeline
+    file.
+    """
     for tp, offset in sorted(offsets.items()):
         of_tp = bounds[tp]
         if of_tp.earliest <= offset <= of_tp.stable:

@@ -1,4 +1,4 @@
-"""What differs for a pipeline that keeps state between its micro-batches.
+"""What differs for a pipeline that keeps state between its micro-batches?
 
 A stateless pipeline runs its steps inside `foreachBatch`, on rows that still have their offsets. A
 stateful pipeline runs them before `foreachBatch`, in Spark's plan of the stream, because Spark
@@ -44,12 +44,12 @@ _RESTARTS = (
     "the run uses a fresh checkpoint at the ledger's ends, every total restarts from zero, and "
     "the ledger records that decision"
 )
-_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task uses it
+_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task still holds it
 
 
 def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
     """Return the plan, marked as stateful if its transforms keep state. Raise TransformError if a
-    setting does not fit."""
+    setting does not work with stateful transforms."""
     require_allowed(plan, state)
     if not state.operators:
         return plan
@@ -65,7 +65,7 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
 
 def require_allowed(plan: Plan, state: PlanState) -> None:
     """Raise TransformError if a setting of the plan does not work with transforms that keep state,
-    or works only with them."""
+    or if it needs such transforms and there are none."""
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
@@ -123,11 +123,11 @@ def advance(frame: DataFrame) -> None:
 def require_state(
     plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
 ) -> bool:
-    """Raise PromiseBrokenError if the transforms keep state and the checkpoint has none, or the
-    reverse. With `accepts_loss`, return True instead: then use a fresh checkpoint.
+    """Compare the checkpoint with the transforms: does only one of them have state? Return False if
+    they fit.
 
-    If the ledger has no committed micro-batch, there is no state to lose. A checkpoint without a
-    planned micro-batch has no state.
+    If they don't, raise PromiseBrokenError; with `accepts_loss`, return True instead, and the
+    caller uses a fresh checkpoint. If no micro-batch was committed, there is no state to lose.
     """
     checkpoint = Checkpoint(files, location)
     has_state = checkpoint.planned() is not None and checkpoint.has_state()
@@ -144,7 +144,9 @@ def require_state(
             "transforms keep no state before? Restore the checkpoint"
         )
     else:
-        message = f"the transforms keep no state, but {location} has the state of others {done}"
+        message = (
+            f"the transforms keep no state, but {location} has the state of other transforms {done}"
+        )
         cause = "results that are not written yet would be lost. Restore the former transforms"
     raise PromiseBrokenError(
         "state_lost",
@@ -157,7 +159,7 @@ def require_state(
 def unreadable_state(
     plan: Plan, location: str, position: Position, error: PromiseBrokenError
 ) -> PromiseBrokenError:
-    """Return the error for a checkpoint that can't be read, so that its state is lost."""
+    """Return the error for a checkpoint that is unreadable, so that the state in it is lost."""
     name = plan.names.pipeline
     return PromiseBrokenError(
         "state_lost",
@@ -177,13 +179,14 @@ def _position_text(position: Position) -> str:
 
 
 def without_state(position: Position) -> Position:
-    """Return a position with the same ends that requires a fresh checkpoint, without state."""
+    """Return a position with the same ends that makes the run use a fresh checkpoint without
+    state."""
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 
 
 def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
-    """Return the error to raise if Spark can't use the state in the checkpoint; None for other
-    failures."""
+    """Return the error to raise if Spark can't use the state in the checkpoint. Return None for
+    other failures."""
     changed = failure.condition(*_CHANGED)
     missing = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
     found = changed or missing

@@ -1,4 +1,4 @@
-"""How large a record batch the target topics accept (`max.message.bytes`).
+"""How large a record batch do the target topics accept (`max.message.bytes`)?
 
 The limits are read at startup, and again if a record or a record batch was too large. An operator
 may have changed the setting in between. Then the next attempt encodes for the new limit. Only a
@@ -17,7 +17,7 @@ from eos.kafka.client import KafkaClient
 SETTING = "max.message.bytes"
 _MESSAGE_TOO_LARGE = 10
 _TIMEOUT_MS = 30_000
-# A broker may enforce a new limit before it reports that limit: the longest such delay.
+# How long to wait for a changed limit: a broker may enforce a new limit before it reports it.
 _SEEN_WITHIN_MS = 5_000
 
 
@@ -29,7 +29,8 @@ def message_limits(
 
 
 class TargetLimits:
-    """The limits of the record batches that the next attempt encodes."""
+    """The target topics' size limits, as last read, for which the next attempt encodes record
+    batches."""
 
     def __init__(self, client: KafkaClient, known: Mapping[str, int]) -> None:
         self._client = client
@@ -39,8 +40,11 @@ class TargetLimits:
         return self._known[topic]
 
     def explained(self, error: EosError) -> EosError:
-        """Return the error to raise for a failed attempt. If a record or a record batch was too
-        large, read the limits again. If they changed, the error lets the micro-batch be retried."""
+        """Return the error to raise for a failed attempt.
+
+        If a record or a record batch was too large, read the limits again. If one has changed,
+        return an error that is retried; otherwise return `error`.
+        """
         is_refused = _is_refused(error)
         if not is_refused and "limit_bytes" not in error.fields:
             return error
@@ -60,8 +64,8 @@ class TargetLimits:
         return error
 
     def _await_change(self, patience: Deadline) -> Mapping[str, int]:
-        """Wait until the limits differ from the known ones, or until `patience` has passed. Return
-        the current limits."""
+        """Return the current limits. Wait until they differ from the known ones, or until
+        `patience` has passed."""
         backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)
         while True:
             found = message_limits(self._client, self._known, deadline)

@@ -1,6 +1,7 @@
-"""Which topics exist?
+"""Look up source and target topics, and raise an error for a missing one.
 
-If one is missing, the lookup is repeated for a few seconds: a broker may not know a new topic yet.
+If a topic is missing, the lookup is repeated for a few seconds: a broker may not know a new topic
+yet.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ def existing_topics(
     hint: str | Callable[[str], str],
     **fields: str,
 ) -> Mapping[str, TopicInfo]:
-    """Return all these topics. For the first topic that does not exist, raise an error of the class
-    `missing` with this code."""
+    """Return the topics with these names. For the first one that does not exist, raise an error of
+    the class `missing` with this code and hint.
+
+    `what` is "source" or "target".
+    """
     required = frozenset(names)
     found = _await_topics(lambda: client.topics(required, deadline), deadline) if required else {}
     for name in sorted(required):
@@ -58,8 +62,8 @@ def source_topics(
 ) -> Mapping[str, TopicInfo]:
     """Return the topics that the source names, or that match its pattern now.
 
-    `own` are topics that this pipeline writes. Raise UsageError if the pattern matches one of them,
-    because the pipeline would read its own output for ever. Kafka's internal topics match no
+    `own` are the topics that this pipeline writes. Raise UsageError if the pattern matches one of
+    them, because the pipeline would read its own output for ever. Kafka's internal topics match no
     pattern.
     """
     if source.pattern is None:
@@ -115,7 +119,7 @@ def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
 
 
 def _missing_error(kind: type[EosError], what: str, name: str, code: int) -> EosError:
-    # The permission that includes DESCRIBE: a user with access to the topic can look it up.
+    # Name the permission for reading or writing the topic, because it includes DESCRIBE.
     right = lacking(_USED_BY[what], code, name)
     return kind(
         "topic_unseen",

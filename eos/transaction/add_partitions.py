@@ -1,5 +1,7 @@
-"""How a writer adds its partitions to a TV1 transaction. (Under TV2 the partition's leader does
-it.)"""
+"""Add a writer's target partitions to its transaction, under transaction version 1 (TV1).
+
+Under TV2 (KIP-890), the first Produce to a partition does this, without a request of its own.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,17 @@ def join_transaction(
     deadline: Deadline,
     backoff: Callable[[], Backoff],
 ) -> None:
-    """Add the partitions to the transaction. Nothing may be sent to them before this returns.
+    """Send AddPartitionsToTxn for the partitions. Nothing may be sent to them before this returns.
 
     Retries are harmless while the attempt lasts. CONCURRENT_TRANSACTIONS is routine while the
-    broker completes the previous transaction. A lost request can have this effect:
+    broker completes the previous transaction. A delayed request can have this effect:
     1. The attempt ends, and its AddPartitionsToTxn is still on its way.
-    2. It arrives before the next InitProducerId, and opens a transaction under the old epoch.
+    2. The request arrives before the next InitProducerId, and opens a transaction under the old
+       epoch.
     3. No record can get into that transaction. The next InitProducerId aborts it.
 
-    On a TV1 cluster, step 3 looks like a takeover. `ownership_check` detects the difference.
+    To the driver, step 3 looks like a takeover by another instance. `ownership_check` detects the
+    difference.
     """
     pauses = backoff()
     while True:

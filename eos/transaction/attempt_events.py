@@ -1,4 +1,4 @@
-"""What the events of an attempt contain: why it failed, or what it committed."""
+"""Build the log events of an attempt: the reason of its failure, or the figures of its commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.observe import events
 
 
 def reason_of(error: Exception) -> str:
-    """Return why an attempt failed, in one sentence."""
+    """Return why an attempt failed: the error's message, with its class if it is no EosError."""
     return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
 
 
@@ -24,7 +24,11 @@ def committed_event(
     records_read: int | None,
     marks: Sequence[float],
 ) -> events.MicroBatchCommitted:
-    """Return the event of an attempt that committed; `marks` are the times between its steps."""
+    """Return the event for a committed attempt.
+
+    `marks` are five points in time, in seconds: the begin, and the ends of its four steps (writing
+    the records, the ledger record, the group offsets, EndTxn).
+    """
     run_ms, ledger_ms, offsets_ms, end_ms = (
         (after - before) * 1000 for before, after in pairwise(marks)
     )

@@ -1,4 +1,4 @@
-"""What the transaction code needs from the work of one micro-batch.
+"""The interface through which the transaction code runs the work of one micro-batch.
 
 `run/attempt.py` implements it for a pipeline, `replay/replayer.py` for dead letters.
 """
@@ -17,10 +17,11 @@ from eos.ledger.record import Ends, Position, Refused
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The facts of an attempt that the ledger's record contains, apart from its receipts."""
+    """What the ledger record of an attempt contains, apart from its receipts (counts and offsets
+    per target partition)."""
 
     refused: Refused = field(default_factory=dict)  # rejected source records, by rule and outcome
-    records_read: int | None = None  # visible source records; None: not counted
+    records_read: int | None = None  # source records read, without aborted ones; None: not counted
     reads: Mapping[str, int] = field(default_factory=dict)  # version of each lookup table
     producers: str = ""  # the version of dedup's states after the attempt
     dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's counts
@@ -28,30 +29,34 @@ class AttemptFacts:
 
 
 class AttemptWork(ABC):
-    """The work of one micro-batch, inside its transaction and after it."""
+    """The work of one micro-batch: what runs inside its transaction, and what follows the
+    commit."""
 
     @abstractmethod
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
-        """Write the micro-batch's records under `identity`.
+        """Write the micro-batch's records to Kafka under `identity` (producer id and epoch), and
+        return the receipts.
 
-        Returns when each of them is acknowledged exactly once. `position` is the ledger's;
-        source records below `floors` are committed already.
+        Return only when each record is acknowledged exactly once. `position` has the offsets of the
+        ledger's last record. Source records below `floors` are committed already.
         """
 
     def prepare_commit(self) -> AttemptFacts:
-        """Check the targets again, write dedup's states, and return the facts to record.
+        """Check the target topics again, write dedup's states, and return what the ledger record
+        needs.
 
-        Called once per attempt, after all records are acknowledged and before the ledger's record
-        is written.
+        Called once per attempt, after all records are acknowledged and before the ledger record is
+        written.
         """
         return AttemptFacts()
 
-    def skip(self, position: Position) -> None:  # noqa: B027 - most have nothing to do
-        """Finish a micro-batch that is already committed, but that Spark runs again."""
+    def skip(self, position: Position) -> None:  # noqa: B027 - nothing to do by default
+        """Finish a micro-batch that Spark runs again although the ledger lists it as committed."""
 
     def follow(self, position: Position, _offset: int) -> Position:
-        """Write the Delta tables after the commit, and return the position that includes them.
+        """Write the Delta tables after the commit, and return the position with their new versions.
 
-        The offset is that of the ledger's record. No newer micro-batch begins before this returns.
+        `_offset` is the ledger offset of the committed record. No newer micro-batch begins before
+        this returns.
         """
         return position

@@ -1,9 +1,10 @@
-"""How the transactions of one pipeline run: the effects of `protocol`, with deadlines and retries.
+"""Run the transactions of one transactional id: send the requests that `protocol` prescribes, with
+deadlines and retries.
 
-*Guarantees* `commit` returns COMMITTED only after the broker confirmed it. After an attempt that
-ended in any other way, the next one begins under a new identity. Only `fence` sends InitProducerId
-without an identity. *Not guaranteed* that committed records are visible at once: the broker
-responds before it writes the markers.
+*Guarantees* `commit` returns COMMITTED only after the broker confirmed it. No two attempts have the
+same identity (producer id and epoch). Only `fence` sends InitProducerId without an identity. *Not
+guaranteed* that committed records are visible at once: the broker responds before it writes the
+markers.
 
 Not thread-safe: the pipeline calls it under one lock.
 """
@@ -46,12 +47,12 @@ _NOW = Deadline(0.0)  # already passed; for events that send no request
 
 class Conclusion(Enum):
     COMMITTED = "committed"
-    IN_DOUBT = "in doubt"  # call settle(), then read the ledger
-    NOT_COMMITTED = "not committed"  # the ledger has no such record: retry the micro-batch
+    IN_DOUBT = "in doubt"  # outcome unknown: call settle(), then read the ledger
+    NOT_COMMITTED = "not committed"  # the ledger lacks the attempt: retry the micro-batch
 
 
 class Coordinator:
-    """One transactional id with one owner and one attempt at a time.
+    """The driver's side of one transactional id, with one attempt (transaction) at a time.
 
     `reached` is called at the three points around each EndTxn(commit) at which tests inject a
     crash:
@@ -82,39 +83,54 @@ class Coordinator:
 
     @property
     def identity(self) -> Identity:
-        """The identity of the running attempt, or of the next one."""
+        """The producer id and epoch of the running attempt, or of the next one."""
         return self._state.identity
 
     @property
     def is_disputed(self) -> bool:
-        """Return whether a FencedError may be the effect of this process's own requests. If
-        `ownership_check` finds no newer owner, call `fence_again`. Otherwise the error is final."""
+        """Return whether InitProducerId was refused as fenced, and this process's own requests may
+        be the cause.
+
+        If `ownership_check` finds no newer owner, call `fence_again`. Otherwise the FencedError is
+        final.
+        """
         return isinstance(self._state, FenceUnclear)
 
     @property
     def timeout_ms(self) -> int:
-        """The timeout of this process's transactions. No other owner has the same
-        (`ownership_check`)."""
+        """The transaction timeout that this process requests. It is drawn at random, so it tells
+        `ownership_check` which process was granted the id last."""
         return self._requests.timeout_ms
 
     def describe(self, deadline: Deadline) -> DescribedTransaction:
-        """Return the broker's view of the transactional id, without changing it."""
+        """Return the broker's state of the transactional id (DescribeTransactions), without
+        changing it."""
         return self._requests.describe(deadline)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Return whether EndTxn(commit) may have been sent and its outcome is still unknown."""
+        """Return whether only the ledger can show how the last attempt ended.
+
+        True from the first byte of EndTxn(commit) until its outcome is known, and while
+        `is_awaiting_ledger`.
+        """
         return isinstance(self._state, Committing | InDoubt | AwaitingLedger)
 
     def fence(self, deadline: Deadline) -> Identity:
-        """Take the transactional id from any owner, and abort the transaction that is open.
-        Once."""
+        """Take over the transactional id from any owner, by InitProducerId without an identity.
+
+        The broker then aborts the open transaction, if there is one. Call this once per process.
+        """
         self._run(ProtocolEvent.FENCE, deadline)
         return self.identity
 
     def fence_again(self, current: Identity, deadline: Deadline) -> Identity:
-        """Take the id while `is_disputed`, if the coordinator still has the identity that `look`
-        returned. Then read the ledger and call `settled`."""
+        """Take the transactional id back while `is_disputed`, by InitProducerId with the identity
+        `current` that `describe` returned.
+
+        The broker refuses the request if its identity is a newer one by now. After success, read
+        the ledger and call `settled`.
+        """
         if self.is_disputed:
             self._state = FenceUnclear(current)
         self._run(ProtocolEvent.FENCE_AGAIN, deadline)
@@ -129,8 +145,11 @@ class Coordinator:
         return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:
-        """Begin an attempt, unless `is_awaiting_ledger` becomes true. TV2 sends no request. TV1
-        requests a new epoch if the last one is used."""
+        """Begin an attempt, and return its identity.
+
+        If the current epoch was used already, request a new one first. If `is_awaiting_ledger` is
+        true after that, no attempt has begun.
+        """
         if not isinstance(self._state, Ready):
             self._run(ProtocolEvent.BEGIN, deadline)
         if not self.is_awaiting_ledger:
@@ -142,8 +161,8 @@ class Coordinator:
     ) -> Mapping[TopicPartition, int]:
         """Write the ledger record, stamped with `identity`, and return its offset by partition.
 
-        Retries keep bytes and sequence: the broker recognizes a repeated record batch by nothing
-        else.
+        A retry sends the same bytes with the same sequence, so that the broker recognizes a
+        duplicate.
         """
         if not record_batches:
             raise ValueError("an attempt without a ledger record could not be committed")
@@ -159,19 +178,24 @@ class Coordinator:
             self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
-        """Commit, and return COMMITTED or IN_DOUBT. An error response is IN_DOUBT and does not
-        raise, because the commit may have succeeded. `settle` and the ledger resolve the doubt."""
+        """Send EndTxn(commit), and return COMMITTED or IN_DOUBT.
+
+        After an error response or no response, the commit may have succeeded: that is IN_DOUBT and
+        does not raise. `settle` and the ledger resolve the doubt.
+        """
         self._run(ProtocolEvent.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 
     def settle(self, deadline: Deadline) -> None:
-        """End the transaction of an attempt in doubt. After this returns, the ledger's end is
-        final: read it, then call `settled`."""
+        """End the transaction of an attempt in doubt, by InitProducerId with (id, epoch).
+
+        After this returns, the ledger's end is final: read it, then call `settled`.
+        """
         self._run(ProtocolEvent.SETTLE, deadline)
 
     def settled(self, committed: bool) -> Conclusion:
-        """Record whether the ledger has the attempt in doubt. After this the next attempt may
-        begin."""
+        """Resolve the doubt. `committed`: the ledger has a record of the attempt in doubt. After
+        this the next attempt may begin."""
         self._run(ProtocolEvent.SETTLED, _NOW)
         return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
 
@@ -185,7 +209,10 @@ class Coordinator:
 
     def abort(self, deadline: Deadline) -> Identity:
         """Abort the attempt and return a new identity. Raise FencedError if another instance took
-        over. `is_awaiting_ledger` may become true. If the deadline passed, call it again."""
+        over.
+
+        After this `is_awaiting_ledger` may be true. If the deadline passed, call `abort` again.
+        """
         self._run(ProtocolEvent.ABORT, deadline)
         return self.identity
 
@@ -215,7 +242,7 @@ class Coordinator:
                 self._port.forget_coordinators()
             elif effect is Effect.WAIT:
                 backoff.sleep(deadline)
-                if deadline.has_passed:  # a retry would time out and hide the cause
+                if deadline.has_passed:  # a retry would only time out, and hide the cause
                     todo = deque(self._step(ProtocolEvent.GAVE_UP))
             else:
                 response, self._error = self._requests.send(effect, self.identity, deadline, work)

@@ -1,7 +1,7 @@
-"""How the requests of a transaction are sent, and how their responses are classified.
+"""Send the requests of a transaction, and classify their responses.
 
-One response covers several partitions, and the worst result decides. A retry leaves out the
-partitions that succeeded. A partition that is missing from the response did not succeed.
+If a response covers several partitions, the worst result decides. A retry leaves out the partitions
+that succeeded. A partition that is missing from the response counts as failed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from eos.kafka.api import (
 from eos.kafka.outcomes import Outcome, describe, outcome_of, worst
 from eos.transaction.states import API_OF, Effect, RequestAnswer
 
-_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # each with its partition
+# Pairs of a partition or group, and its part of the response.
+_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]
 
 
 @dataclass(slots=True)
 class Work:
-    """The data that the requests of one call still have to send, and the offsets of what was
-    written."""
+    """What the requests of one call still have to send, and the offsets of the record batches that
+    were written."""
 
     record_batches: dict[TopicPartition, bytes] = field(default_factory=dict)
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Work:
 
 
 class Requests:
-    """The requests of one transactional id."""
+    """Sends the requests of one transactional id."""
 
     def __init__(
         self,
@@ -59,8 +60,8 @@ class Requests:
     def send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
     ) -> tuple[RequestAnswer, EosError]:
-        """Send the request of `effect`. Return its response, and the error to raise if it is not
-        retried."""
+        """Send the request of `effect`. Return the classified response, and the error to raise
+        unless the request is retried."""
         try:
             return self._send(effect, identity, deadline, work)
         except NoAnswerError as error:
@@ -154,8 +155,8 @@ def add_partitions(
     partitions: frozenset[TopicPartition],
     deadline: Deadline,
 ) -> tuple[RequestAnswer, EosError]:
-    """Add partitions to a TV1 transaction. The coordinator does this for the ledger, and each
-    writer for its target partitions."""
+    """Send AddPartitionsToTxn, which TV1 needs before the first record batch of a partition. The
+    driver does so for the ledger, each writer for its target partitions."""
     answers = port.add_partitions(transactional_id, identity, partitions, deadline)
     results = _by_partition(partitions, answers)
     return _classify(Api.ADD_PARTITIONS, results, transactional_id, NO_IDENTITY)
@@ -165,7 +166,7 @@ def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]
     request, reason = api.value, error.message
     return RequestAnswer(api, None), UnavailableError(
         "no_response_by_deadline",
-        f"{request} had no answer by its deadline: {reason}",
+        f"{request} had no response by its deadline: {reason}",
         hint="check that the brokers run and are reachable from this machine",
         **error.fields,
     )
@@ -192,7 +193,7 @@ def _classify(
     return RequestAnswer(api, outcome), describe(api, answer.error, answer.message, where, resource)
 
 
-_MISSING = Answer(-1, "the partition is missing from the answer")
+_MISSING = Answer(-1, "the partition is missing from the response")
 
 
 def _by_partition(

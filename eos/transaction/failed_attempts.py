@@ -1,4 +1,4 @@
-"""Which aborted attempts no ledger record lists yet. The next committed record lists them."""
+"""Collect aborted attempts until a committed ledger record lists them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LISTED_MAX, _REASON_MAX = 20, 500
 class FailedAttempts:
     """Aborted attempts that no ledger record lists yet, at most 20.
 
-    The next committed record lists them, and the audit table's rows are made from that record.
-    Attempts without a micro-batch (start, refresh, stop) are included.
+    The next committed record lists them, and the audit table gets its rows from that record.
+    Aborted transactions without a micro-batch (start, refresh, stop) are included.
     """
 
     def __init__(self, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -29,12 +29,14 @@ class FailedAttempts:
         return list(self._listed)
 
     def begin(self, **facts: Any) -> None:
-        """Keep the facts of an attempt that begins, in case it fails."""
+        """Remember what is known about the attempt that begins (kind, ranges, time), for `add`."""
         self._facts = facts
 
     def add(self, identity: Identity, batch_id: int, number: int, error: Exception) -> None:
-        """List the failed attempt once, and at most 20 attempts. So many fail only if no record was
-        committed for long, and the run is about to end."""
+        """Add a failed attempt, unless it is listed already or 20 are listed.
+
+        So many fail only if nothing was committed for long, and then the run is about to end.
+        """
         producer_id, epoch = identity
         known = {(each["producer_id"], each["epoch"]) for each in self._listed}
         if identity in known or len(self._listed) >= _LISTED_MAX:

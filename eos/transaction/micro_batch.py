@@ -1,4 +1,4 @@
-"""How a micro-batch commits in one transaction: its attempts, their commit, and how they fail."""
+"""Commit each micro-batch in one Kafka transaction, and abort and retry attempts that fail."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from eos.transaction.failed_attempts import FailedAttempts
 from eos.transaction.ownership_check import OwnershipCheck
 
 ATTEMPTS_MAX = 3
-# The time for the driver's own requests in one step, retries included. If the step that ends a
-# transaction runs out of time, the next startup repeats it, so this only bounds a wait.
+# Time limit for the driver's requests in one step of a transaction, retries included. If EndTxn
+# does not finish within it, the next startup resolves the transaction: no record is lost.
 STEP_TIMEOUT_MS = 60_000
 
 
 class SourceView(Protocol):
-    """Questions about the source that a micro-batch asks the cluster; implemented in
-    `startup/source_state.py`."""
+    """Read-only lookups in Kafka that a micro-batch needs. `startup/source_state.py` implements
+    them."""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Return the topics' ids. Raise PromiseBrokenError if a topic does not exist."""
+        """Return Kafka's topic id for each topic name. Raise PromiseBrokenError if a topic does not
+        exist."""
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
 
@@ -47,7 +48,7 @@ class SourceView(Protocol):
 
 
 class Outcome(Enum):
-    """The end of an attempt that raised an error."""
+    """What is known about an attempt (one try at a micro-batch) that raised an error."""
 
     COMMITTED = "committed"  # the error was raised after the commit
     IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
@@ -58,8 +59,8 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class MicroBatches:
-    """The micro-batches of a run, one after another, and the ledger's position after the last
-    one."""
+    """The commits of a run: micro-batches one after another, each in one Kafka transaction.
+    `position` has the source offsets after the last commit."""
 
     pipeline: str
     coordinator: Coordinator
@@ -68,13 +69,14 @@ class MicroBatches:
     bus: Bus
     points: Points
     source: SourceView
-    last: InitVar[LedgerRecord | None] = None  # the ledger's last record, if it has any
+    last: InitVar[LedgerRecord | None] = None  # the ledger's last record; None if it is empty
     failed: FailedAttempts = field(default_factory=FailedAttempts)
     is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # time of the last commit
     ownership: OwnershipCheck = field(init=False)
     group: GroupCheck = field(init=False)
-    # The identity of an attempt that may be open: its outcome is not known yet.
+    # Producer id and epoch of an attempt whose transaction may still be open. NO_IDENTITY if there
+    # is none.
     _open: Identity = field(default=NO_IDENTITY, init=False)
     _has_returned: bool = field(default=False, init=False)
     # A micro-batch and an idle refresh never run at the same time.
@@ -88,13 +90,14 @@ class MicroBatches:
 
     @property
     def is_new(self) -> bool:
-        """Return whether the ledger is empty."""
+        """Return whether the pipeline's ledger topic has no record yet."""
         return self.ownership.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
-        """Commit the micro-batch, unless the ledger has it already. Returns only after the ledger
-        has it, otherwise raises."""
-        if self._has_returned:  # Spark calls again only after it wrote its commit log
+        """Commit the micro-batch in one transaction, unless the ledger lists it as committed. Raise
+        an error if it is not committed in the end, or may not be."""
+        # Spark calls again only after it has written `commits/N` of the previous micro-batch.
+        if self._has_returned:
             self.points.reached("commit_log:after")
         with self.lock:
             self._finish_interrupted()
@@ -112,29 +115,31 @@ class MicroBatches:
             self.points.reached("commit_log:before")
         self._has_returned = True
 
-    # --- records without a micro-batch
+    # --- ledger records without a micro-batch
 
     def note(
         self, kind: Kind, position: Position | None = None, note: Mapping[str, Any] | None = None
     ) -> None:
-        """Write a ledger record and all group offsets in a transaction of their own."""
+        """Commit a ledger record of this kind (start, refresh, ...) and all group offsets in one
+        transaction, without a micro-batch."""
         with self.lock:
             self._finish_interrupted()
             self._note(kind, position or self.position, note)
 
     def note_stop(self, *, is_at_rest: bool) -> None:
-        """Write the record of a clean stop. The record names the checkpoint only if Spark's query
-        certainly writes no more."""
+        """Commit the record of a clean stop. Unless `is_at_rest`, Spark's query may still write
+        to its checkpoint; the record then names no checkpoint, and the next run uses another
+        folder."""
         with self.lock:
             self._finish_interrupted()
             here = self.position
             self._note("stop", here if is_at_rest else replace(here, checkpoint=""), None)
 
     def refresh(self, idle_ms: int) -> bool:
-        """Write an empty attempt if nothing was committed for `idle_ms`, so that neither group
-        offsets nor ids expire. Returns whether it wrote one."""
+        """Commit an empty transaction if nothing was committed for `idle_ms`, so that Kafka expires
+        neither the group offsets nor the transactional id. Return whether it did."""
         if not self.lock.acquire(blocking=False):
-            return False  # a micro-batch is running, and refreshes everything by its commit
+            return False  # a micro-batch is running, and its commit refreshes both
         try:
             if time.monotonic() - self.last_at < idle_ms / 1000 or self.is_stopping:
                 return False
@@ -146,18 +151,19 @@ class MicroBatches:
             self.lock.release()
 
     def is_at_rest(self, within_s: float) -> bool:
-        """Return whether no attempt is running.
+        """Wait up to `within_s` seconds for a running micro-batch to end. Return whether none is
+        running.
 
-        If `is_stopping` was set before, none begins later.
+        If `is_stopping` was set before the call, no attempt at a micro-batch begins after it.
         """
         if not self.lock.acquire(timeout=within_s):
             return False
-        self.lock.release()  # now: a stop waits for Spark's thread, which may need it
+        self.lock.release()  # the caller next waits for Spark's thread, which may need the lock
         return True
 
     def require_owner(self) -> None:
-        """Raise FencedError if another instance took over. Begins and aborts an empty attempt to
-        find out."""
+        """Raise FencedError if another instance took over. To find out, begin and abort an empty
+        attempt, unless an earlier attempt is in doubt."""
         with self.lock:
             if not self.ownership.is_undecided:
                 deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
@@ -172,11 +178,12 @@ class MicroBatches:
         try:
             return ranges.decide(self.pipeline, self.position, step, earliest)
         except PromiseBrokenError:
-            self._same_topics(step)  # in a recreated topic, offsets explain nothing
+            # If a topic was recreated, raise that error: offsets of two topics can't be compared.
+            self._same_topics(step)
             raise
 
     def _same_topics(self, step: PlannedBatch) -> Mapping[str, str]:
-        """Return the ids of the source's topics. Raises if one was recreated."""
+        """Return the source topics' ids. Raise PromiseBrokenError if a topic was recreated."""
         topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
         require_same_topics(self.pipeline, self.position, topic_ids)
         return topic_ids
@@ -184,9 +191,11 @@ class MicroBatches:
     # --- attempts
 
     def _until_committed(self, batch_id: int, attempt: Callable[[int], None]) -> None:
-        """Run attempts until one commits. If an attempt raises, its outcome is one of:
+        """Run attempts (at most three) until one commits. If an attempt raises, its outcome is one
+        of:
 
-        - COMMITTED: the commit is final, so the micro-batch is not run again.
+        - COMMITTED: the error came after the commit, which is final. The micro-batch is not run
+          again.
         - IN_DOUBT: no abort, since the transaction may be committed. The next call or the next
           startup reads the ledger.
         - FENCED: no further request. The new owner aborts the attempt.
@@ -214,7 +223,8 @@ class MicroBatches:
         recovery = _recovery(error)
         if recovery is Recovery.FENCED:
             return Outcome.FENCED
-        # A clean stop is requested, but its own record (`points.kind`) is still retried.
+        # After a stop request, no micro-batch is retried. A ledger record without a micro-batch
+        # (`points.kind` is set), such as the stop record, still is.
         is_wanted = not self.is_stopping or bool(self.points.kind)
         may_retry = recovery is Recovery.REDO and number < ATTEMPTS_MAX
         return Outcome.RETRY if may_retry and is_wanted else Outcome.STOP
@@ -222,9 +232,9 @@ class MicroBatches:
     def _abort(self, batch_id: int, number: int, error: Exception, outcome: Outcome) -> bool:
         """Abort the attempt, and return whether the next one follows.
 
-        The attempt's epoch ends in any case, even if it seems to have sent nothing. The broker then
-        refuses a task of it that still runs, so it can't write into the next attempt. An error of
-        the abort must not hide the reason for it.
+        The abort ends the attempt's epoch, even if the attempt seems to have sent nothing. If one
+        of its tasks still runs, the broker rejects what it sends, so it can't write into the next
+        attempt. If the abort fails, its error must not hide the attempt's error.
         """
         failed: Exception | None = None
         try:
@@ -247,18 +257,19 @@ class MicroBatches:
         return will_retry
 
     def _list_failed(self, batch_id: int, number: int, error: Exception) -> None:
-        if self._open not in (NO_IDENTITY, self.ownership.last):  # otherwise it never began
+        if self._open not in (NO_IDENTITY, self.ownership.last):  # else the attempt never began
             self.failed.add(self._open, batch_id, number, error)
 
     def _finish_interrupted(self) -> None:
-        """End an attempt that an earlier call left by an exception. It may be open, in doubt, or
-        committed without a note of it here. The ledger decides."""
+        """End the transaction of an earlier call that an exception interrupted, if there is one. It
+        may be open, in doubt or committed: the ledger's last record decides."""
         if self._open == NO_IDENTITY:
             return
         known = self.ownership.last
         found = self.ownership.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
         if found is not None and found.identity != known:
-            # The tables are written after the record, so this process knows more of them.
+            # Delta tables are written after the ledger record, so this process may know newer
+            # versions of them than the record.
             self.position = replace(found.position, tables=self.position.tables)
         self._open = NO_IDENTITY
 
@@ -266,7 +277,7 @@ class MicroBatches:
         self, number: int, step: PlannedBatch, decision: Decision, work: AttemptWork
     ) -> None:
         if self.is_stopping:
-            raise AttemptFailedError("stop_requested", "a stop of the run was requested")
+            raise AttemptFailedError("stop_requested", "the run was asked to stop")
         marks, begun_ms = [time.monotonic()], int(time.time() * 1000)
         self.failed.begin(
             query_id=step.query_id,
@@ -322,7 +333,8 @@ class MicroBatches:
 
     def _begin(self) -> Identity:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        # Set before the identity is known: an interrupt inside `begin` must leave a trace, too.
+        # Set before `begin`: if an interrupt arrives inside it, the next call must see that an
+        # attempt may be open.
         self._open = self.coordinator.identity
         self._open = self.ownership.begin(deadline)
         return self._open
@@ -330,11 +342,11 @@ class MicroBatches:
     def _commit(
         self, identity: Identity, after: Position, record: bytes, marks: list[float]
     ) -> None:
-        """Write the ledger's record, add the group's offsets, and commit the transaction.
+        """Write the ledger record, add the group offsets, and commit the transaction.
 
-        Returns if it is committed. Raises AttemptFailedError if it is certainly not, and
-        FencedError if another instance took over. If the commit's response is lost and the ledger
-        can't be read, the error leaves the attempt in doubt (`ownership.is_undecided`).
+        Return if it is committed. Raise AttemptFailedError if it is certainly not, and FencedError
+        if another instance took over. If the result of EndTxn is unknown and the ledger can't be
+        read, the error leaves the attempt in doubt (`ownership.is_undecided`).
         """
         reached = self.points.reached
         reached("ledger_record:before")
@@ -355,10 +367,10 @@ class MicroBatches:
             if found is None or found.identity != identity:
                 raise AttemptFailedError(
                     "commit_not_in_ledger",
-                    "the response to the commit was lost, and the ledger does not have it",
+                    "Kafka did not confirm the commit, and the ledger has no record of it",
                     hint="the micro-batch is retried automatically",
                 )
-        self.position = after  # set first: an error below must not cause a retry
+        self.position = after  # set first: after an error below, the attempt counts as committed
         self.ownership.last, self.ownership.last_offset = identity, offset
         self._open = NO_IDENTITY
         self.failed.clear()
@@ -373,9 +385,9 @@ def _recovery(error: Exception) -> Recovery:
 
 
 def _explains(failed: Exception, error: Exception) -> bool:
-    """Return whether the error of the abort should replace the attempt's error. It should if it
-    explains the failure or ends the run when the attempt's error would not: another instance took
-    over, or the ledger lost records."""
+    """Return whether to raise the abort's error `failed` instead of the attempt's `error`: if
+    another instance took over, or if the promise is broken and `error` alone would not stop the
+    run."""
     if not isinstance(failed, EosError):
         return False
     is_broken = isinstance(failed, PromiseBrokenError) and _recovery(error) is not Recovery.STOP

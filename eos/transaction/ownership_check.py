@@ -1,21 +1,23 @@
-"""Whether this process still owns its transactional id, and whether its last attempt committed.
+"""Find out whether this process still owns its transactional id, and whether its last attempt
+committed.
 
 The broker may refuse the owner's InitProducerId with (id, epoch) as fenced although no other
 instance took over. On any cluster:
 - The request was granted and its response was lost. Then a broker died, and the new coordinator
   read the log, which holds the new epoch only. It can't recognize the retry as a retry.
-- The request was granted under another producer id, because our epochs had run out. Its response
-  was lost.
-- Our InitProducerId without an identity arrived twice, the second time long after the first.
+- The request was granted under another producer id, because the owner's epochs had run out. Its
+  response was lost.
+- The owner's InitProducerId without an identity arrived twice, the second time long after the
+  first.
 
-On a TV1 cluster, the broker aborts an open transaction under a new epoch and forgets its owner.
-There these cases are added:
-- Our transaction exceeded its timeout.
-- Our EndTxn never arrived. The InitProducerId that is to resolve the doubt then aborts the
+Under TV1, the broker aborts an open transaction under a new epoch and forgets its owner. So these
+cases are added:
+- The owner's transaction exceeded its timeout.
+- The owner's EndTxn never arrived. The InitProducerId that is to resolve the doubt then aborts the
   transaction itself.
-- Our AddPartitionsToTxn arrived twice, the second time after the end. It opened another
+- The owner's AddPartitionsToTxn arrived twice, the second time after the end. It opened another
   transaction.
-- An instance that we had replaced sent InitProducerId, which aborted our transaction.
+- A replaced instance sent InitProducerId, which aborted the new owner's transaction.
 
 Two facts distinguish these cases from a takeover:
 - The coordinator keeps the timeout of the last granted InitProducerId, in its log too. Each process
@@ -35,16 +37,15 @@ If the timeout is still 59,871, no B was granted the id, and the broker itself e
 then takes the id back: InitProducerId with the identity that DescribeTransactions returned. If B
 comes between these two requests, that identity is over, the request is refused, and A looks again.
 
-If neither shows another owner, InitProducerId with the coordinator's current identity takes the id
-back. Then the ledger is read to its true end ("never abort after EndTxn(commit)"). InitProducerId
-without an identity would be wrong here:
-1. We look, and find no other owner.
-2. Another instance takes over.
-3. Our request, retried after a lost response, fences the other instance, and both stop.
+Once the id is taken back, the ledger is read to its end, which is final then ("never abort after
+EndTxn(commit)"). To take it back with InitProducerId without an identity would be wrong:
+1. A looks, and finds no other owner.
+2. B takes over.
+3. A's request, retried after a lost response, fences B, and both stop.
 
-On any cluster, InitProducerId with (id, epoch) may be granted under another producer id. Either our
-epochs have run out, or the broker forgot the transactional id and its owners since. The ledger
-shows which.
+On any cluster, InitProducerId with (id, epoch) may be granted under another producer id. Either the
+epochs of the old one have run out, or the broker forgot the transactional id and its owners since.
+The ledger shows which.
 """
 
 from __future__ import annotations
@@ -64,23 +65,23 @@ _SIXTEENTH = 16
 
 
 def own_timeout_ms(configured_ms: int) -> int:
-    """Return a transaction timeout for this process, up to a sixteenth below the configured one.
-    The coordinator reports the timeout of the last granted InitProducerId, so it identifies the
-    process.
+    """Return a transaction timeout for this process: random, up to a sixteenth below the configured
+    one. The coordinator reports the timeout of the last granted InitProducerId, so it identifies
+    the process.
 
-    If two instances draw the same of the thousands of values, the older one may take the id back.
-    That ends when the newer one has written its start record. The newer one then stops, and no
-    record is lost. If the configured value exceeds the brokers' limit, the drawn one may pass in
-    one run and fail in the next. `eos doctor` finds this.
+    If two instances draw the same of thousands of values, the older one may take the id back until
+    the newer one has written its start record. The newer one then stops, and no record is lost. If
+    the configured value is slightly above the brokers' limit, the drawn one may be below it in one
+    run and above it in the next. `eos doctor` finds this.
     """
     return max(1, configured_ms - 1 - secrets.randbelow(max(1, configured_ms // _SIXTEENTH)))
 
 
 @dataclass(slots=True)
 class OwnershipCheck:
-    """A coordinator, and the ledger that decides where the broker's response is ambiguous.
+    """The coordinator's requests, with a check of the ledger wherever a response is ambiguous.
 
-    `last` is the identity in the newest record that this process has read or committed, and
+    `last` is the identity in the newest ledger record that this process has read or committed, and
     `last_offset` that record's offset. `last` is NO_IDENTITY if there is none.
     """
 
@@ -92,7 +93,8 @@ class OwnershipCheck:
 
     @property
     def is_undecided(self) -> bool:
-        """Return whether the outcome of the last attempt is unknown, or a dispute is unresolved.
+        """Return whether the last attempt's outcome is unknown, or it is unclear why the broker
+        refused this process as fenced.
 
         Then only `settle` may follow.
         """
@@ -115,8 +117,10 @@ class OwnershipCheck:
             self._resolve(unknown, deadline)
 
     def conclude(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """End an attempt whose state is unknown, and return the ledger's last record. An interrupt
-        may have left the attempt open, in doubt, or committed without a note of it in this process.
+        """End an attempt whose state is unknown after an interrupt, and return the ledger's last
+        record.
+
+        The attempt may be open, in doubt, or committed without this process having recorded it.
         """
         if self.is_undecided:
             return self.settle(identity, deadline)
@@ -157,10 +161,10 @@ class OwnershipCheck:
         deadline: Deadline,
         in_doubt: Identity = NO_IDENTITY,
     ) -> None:
-        """Send a request. If the refusal may be disputed, dispute it. A FencedError from here is
-        final."""
+        """Send a request. If the broker refuses it as fenced and the cause is unclear, find out
+        whether another instance took over. A FencedError from here is final."""
         is_unresolved = self.coordinator.is_disputed or self.coordinator.is_awaiting_ledger
-        if not is_unresolved:  # otherwise an earlier request is unresolved
+        if not is_unresolved:  # otherwise resolve the earlier request first
             try:
                 request(deadline)
             except FencedError:
@@ -170,9 +174,11 @@ class OwnershipCheck:
             self._fence_again(in_doubt, deadline)
 
     def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
-        """Take the id back unless another owner was granted it. If the request is refused, the
-        identity changed between look and request. The cause may be the broker or this process, so
-        look again."""
+        """Take the transactional id back, unless another owner was granted it.
+
+        If the broker refuses, its identity changed after `describe`. The cause may be the broker or
+        this process, so repeat both until the deadline.
+        """
         backoff = self.coordinator.backoff()
         while True:
             self._require_alone(self.ledger.peek(deadline), in_doubt)
@@ -191,8 +197,8 @@ class OwnershipCheck:
                 return
 
     def _resolve(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """Read the ledger's end, which is final because earlier identities are fenced, and resolve
-        the doubt."""
+        """Read the ledger's last record, which is final because earlier identities are fenced.
+        Resolve with it whether the attempt `in_doubt` committed."""
         found = self.ledger.read_last(deadline)
         self._require_alone(found, in_doubt)
         self._record(found)
@@ -200,12 +206,12 @@ class OwnershipCheck:
         return found
 
     def _require_alone(self, last: LedgerRecord | None, in_doubt: Identity) -> None:
-        """Raise unless the ledger's last record is ours, or belongs to the attempt in doubt. A
-        later record means that another instance took over. An earlier record means that the ledger
-        lost records.
+        """Raise unless the ledger's last record was written by this process, or by its attempt in
+        doubt.
 
-        Only the offset distinguishes these cases: two instances may have the same host name and
-        process id, and a newer producer id may be the smaller number.
+        A later record means that another instance took over. An earlier record means that the
+        ledger lost records. Only the offset distinguishes these cases: two instances may have the
+        same host name and process id, and a newer producer id may be the smaller number.
         """
         if last is None or last.identity in {self.last, in_doubt}:
             return

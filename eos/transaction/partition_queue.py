@@ -1,10 +1,10 @@
-"""Which record batches of one target partition are sent, retried and acknowledged.
+"""Decide which record batches of one target partition are sent next, retried, or done.
 
 No I/O: the writer reports each request and response, and the queue decides what may be sent next.
 
-Retries keep bytes and sequence: the broker recognizes a repeated record batch by nothing else.
-After a failure, the queue sends nothing until all its responses have arrived. Then the record
-batches that are not acknowledged wait again, in their old order.
+Retries keep bytes and sequence, because the broker recognizes a repeated record batch by its
+sequence alone. After a failure, the queue sends nothing until all its responses have arrived. Then
+the unacknowledged record batches are sent again, in their old order.
 
 Only then may the queue change to another leader, since two connections have no common order. Under
 TV1, the new leader may know nothing of the producer: it would accept the second record batch before
@@ -43,7 +43,8 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class Item:
-    """A stamped record batch that is not acknowledged yet, or waits for an earlier one."""
+    """A record batch with its producer id, epoch and sequence set. It is kept until it and all
+    earlier ones are acknowledged."""
 
     blob: bytes
     records: int
@@ -54,8 +55,9 @@ class Item:
 
 @dataclass(slots=True)
 class PartitionQueue:
-    """The pending record batches of one target partition, in one attempt. `items` are removed in
-    the order of their sequences, once acknowledged.
+    """The pending record batches of one target partition, in one attempt.
+
+    Acknowledged `items` are removed in the order of their sequences.
 
     - `leader`: the broker that gets the requests; None until it is looked up.
     - `failure`: the error that keeps the queue from sending.
@@ -117,8 +119,8 @@ class PartitionQueue:
         self._in_flight += 1
 
     def process(self, item: Item, answer: ProduceAnswer) -> int:
-        """Process a response. Return how many bytes need not be kept any more. Raise the error if a
-        retry can't help."""
+        """Process the broker's response for one record batch. Return how many bytes of memory this
+        frees. Raise the error if a retry can't help."""
         self._in_flight -= 1
         outcome = outcome_of(Api.PRODUCE, answer.error)
         if outcome is Outcome.OK:
@@ -142,11 +144,11 @@ class PartitionQueue:
         return 0
 
     def lost(self, error: NoAnswerError, *, is_late: bool = False) -> None:
-        """Process a request without a response. The record batch may or may not have been appended.
-        In both cases a retry with the same bytes and sequence is right, whichever broker is the
-        leader by then.
+        """Process a request that got no response. Whether the record batch was appended is unknown.
 
-        `is_late`: the request had little time, so an earlier failure explains more.
+        A retry with the same bytes and sequence is right in both cases, whichever broker is the
+        leader by then. `is_late`: the request had little time, so report an earlier failure if
+        there is one.
         """
         self._in_flight -= 1
         reason = error.message
@@ -163,8 +165,8 @@ class PartitionQueue:
         return self.failure is not None and not self._in_flight
 
     def resend(self) -> None:
-        """Let the record batches that are not acknowledged wait again. Look the leader up again if
-        it did not respond, or reported that it is not the leader."""
+        """Mark the unacknowledged record batches to be sent again. Forget the leader if it did not
+        respond, or reported that it is not the leader."""
         self.failure = None
         if self._is_leader_lost:
             self.leader, self._is_leader_lost = None, False
@@ -173,9 +175,10 @@ class PartitionQueue:
                 item.state = _State.WAITING
 
     def unfinished(self) -> EosError:
-        """Return why some record batches are not acknowledged, for a writer that gives up.
+        """Return the error for a writer that gives up on unacknowledged record batches.
 
-        Without a failure the queue was only slow, or paused. The next attempt may be in time.
+        If no request failed, the queue was only slow or paused, and the next attempt may finish in
+        time.
         """
         count = len(self.items)
         return self.cause or AttemptFailedError(
@@ -197,7 +200,7 @@ class PartitionQueue:
         )
 
     def _fail(self, error: EosError, *, is_leader_lost: bool) -> None:
-        """Set the cause to the first failure, because the later ones only follow from it."""
+        """Keep the first failure as the cause, because later ones only follow from it."""
         if self.failure is None:
             self.failure = self.cause = error
         self._is_leader_lost = self._is_leader_lost or is_leader_lost

@@ -1,4 +1,5 @@
-"""Which state follows which event in the transaction protocol, and which requests to send.
+"""The state machine of the transaction protocol: per state and event, the next state and the
+requests to send.
 
 This module has no I/O and no clock: `step` looks up one row of a table, and `coordinator` sends the
 requests. One table serves both transaction profiles. Under TV2 (KIP-890), the response to EndTxn
@@ -6,12 +7,13 @@ carries the next identity. Under TV1, the client adds the partitions and the gro
 transaction. After each end it requests a new epoch by InitProducerId with (id, epoch) (KIP-360).
 
 The table keeps these rules, whatever the broker responds:
-- A failed attempt ends under a new epoch, even if it sent nothing. Otherwise a task of it that
-  still runs could write into the next attempt.
+- After a failed attempt the epoch is raised, even if the attempt sent nothing. Otherwise one of its
+  tasks that still runs could write into the next attempt.
 - InitProducerId without an identity takes the transactional id from any owner, so it is sent once.
   Later ones carry (id, epoch), and the broker refuses them for a replaced owner.
-- Never abort after EndTxn(commit): from its first byte on, the same commit is retried. If it gets
-  no conclusion, InitProducerId with (id, epoch) ends the transaction. Only then is the ledger read.
+- Never abort after EndTxn(commit): once its first byte is sent, the same commit is retried. If its
+  outcome stays unknown, InitProducerId with (id, epoch) ends the transaction. Only then is the
+  ledger read.
 - A transaction without a ledger record is never committed, because nothing could prove the commit.
 """
 
@@ -51,8 +53,8 @@ EPOCH_LAST: Final = 32_766  # the last epoch of a producer id; then the broker g
 
 
 class TransitionError(EosError):
-    """An event that the current state does not allow: a mistake of the caller. The state is
-    unchanged."""
+    """An event that the current state does not allow: a programming error of the caller. The state
+    is unchanged."""
 
 
 class Transition(NamedTuple):
@@ -68,8 +70,8 @@ _BAD: Final = (Outcome.ABORT, Outcome.UNKNOWN, Outcome.PROBE, Outcome.FENCED, Ou
 
 
 def _repeat(state: type[ProtocolState], request: Effect) -> _Rows:
-    """Return the rows that retry a request with the same bytes. After no response, look up the
-    coordinator again: it may have moved."""
+    """Return the table rows that retry a request with the same bytes. If no response arrived, look
+    up the coordinator again, since it may have moved."""
     api = API_OF[request]
     looked_up = Transition(state, (Effect.REFRESH, Effect.WAIT, request))
     return {
@@ -213,7 +215,7 @@ def step(
     is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id
     key: Key = ProtocolEvent.ROTATED if is_rotated else (event.api, outcome)
     row = TABLES[profile].get((type(state), key))
-    if row is None:  # a response that no request explains: nothing is certain now
+    if row is None:  # an impossible response: the outcome is unknown
         row = Transition(
             InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,)
         )

@@ -1,6 +1,6 @@
-"""Which states, events and effects the transaction protocol has.
+"""States, events and effects of the transaction protocol.
 
-The docstring of each state lists the states that follow it. `protocol` defines the conditions.
+The docstring of each state lists the states that may follow it. `protocol` defines the conditions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eos.kafka.outcomes import Outcome
 
 
 class ProtocolEvent(Enum):
-    """A command of the caller, or one of two observations of the coordinator.
+    """An event of the transaction protocol: a command of the caller, or GAVE_UP or ROTATED.
 
     GAVE_UP: a request had no final response by its deadline. ROTATED: InitProducerId with (id,
     epoch) was granted under another producer id.
@@ -36,7 +36,7 @@ class ProtocolEvent(Enum):
 
 
 class RequestAnswer(NamedTuple):
-    """A response from the broker. `outcome` is None if no response arrived, so the broker may or
+    """A response of the broker. If no response arrived, `outcome` is None, and the broker may or
     may not have carried out the request."""
 
     api: Api
@@ -45,7 +45,7 @@ class RequestAnswer(NamedTuple):
 
 
 class Effect(Enum):
-    """An action for the coordinator. Several are carried out in order; a request's response is the
+    """An action that the coordinator carries out, such as a request. A request's response is the
     next event."""
 
     INIT_BLANK = "InitProducerId that takes over from any owner"
@@ -75,17 +75,19 @@ API_OF: Final[Mapping[Effect, Api]] = {
 
 @dataclass(frozen=True, slots=True)
 class ProtocolState:
-    """A state of the protocol. `identity` belongs to the running attempt, or to the next one."""
+    """A state of the protocol. `identity` is the producer id and epoch of the running attempt, or
+    of the next one."""
 
     identity: Identity = NO_IDENTITY
 
 
 class Unfenced(ProtocolState):
-    """No ownership yet. -> Ready; if refused: -> Fenced, -> Stopped."""
+    """This process does not own the transactional id yet. -> Ready; if refused: -> Fenced,
+    -> Stopped."""
 
 
 class Ready(ProtocolState):
-    """An identity that no attempt has used. -> Open."""
+    """A producer id and epoch that no attempt has used. -> Open."""
 
 
 class Open(ProtocolState):
@@ -93,8 +95,8 @@ class Open(ProtocolState):
 
 
 class Recorded(ProtocolState):
-    """An attempt with its ledger record in the transaction. -> Committing, -> Failed,
-    -> Aborting."""
+    """A running attempt whose ledger record was written in its transaction. -> Committing,
+    -> Failed, -> Aborting."""
 
 
 class Failed(ProtocolState):
@@ -102,18 +104,19 @@ class Failed(ProtocolState):
 
 
 class Committing(ProtocolState):
-    """EndTxn(commit) may have been sent. -> Ready, under TV1 -> EpochUsed; no conclusion:
+    """EndTxn(commit) may have been sent. -> Ready, under TV1 -> EpochUsed; outcome unknown:
     -> InDoubt."""
 
 
 class InDoubt(ProtocolState):
-    """Committed or not. After InitProducerId with (id, epoch): -> AwaitingLedger,
-    -> FenceUnclear."""
+    """EndTxn(commit) was sent, and its outcome is unknown. After InitProducerId with (id, epoch):
+    -> AwaitingLedger, -> FenceUnclear."""
 
 
 class AwaitingLedger(ProtocolState):
-    """A new identity without an open transaction. The ledger's end is now final: it shows whether
-    the attempt in doubt committed, and whether another owner wrote. -> Ready."""
+    """A new identity without an open transaction, which must not be used yet. The ledger's end is
+    now final: it shows whether the attempt in doubt committed, and whether another owner wrote.
+    -> Ready."""
 
 
 class Aborting(ProtocolState):
@@ -121,24 +124,26 @@ class Aborting(ProtocolState):
 
 
 class EpochUsed(ProtocolState):
-    """TV1: committed, and the epoch can't be used again. -> Renewing."""
+    """Under TV1, after a commit: the next attempt needs a new epoch. -> Renewing."""
 
 
 class Renewing(ProtocolState):
     """InitProducerId with (id, epoch) requests a new epoch. It also detects a newer owner: the
-    broker grants it after a timeout of our own, and refuses it after a takeover. -> Ready,
+    broker refuses it after a takeover, and under TV2 grants it after a mere timeout. -> Ready,
     -> FenceUnclear, -> Stopped.
 
-    If the response has another producer id: -> AwaitingLedger. Either our epochs ran out, or the
-    broker forgot the transactional id and its owners since. The response is the same in both cases.
+    If the response has another producer id: -> AwaitingLedger. Either the epochs of the old one ran
+    out, or the broker forgot the transactional id and its owners since. The response is the same in
+    both cases.
     """
 
 
 class FenceUnclear(ProtocolState):
-    """An InitProducerId was refused as fenced, perhaps because of this process's own requests.
+    """InitProducerId was refused as fenced, perhaps because of this process's own requests.
 
     If `ownership_check` finds no newer owner, it sends InitProducerId with the coordinator's
-    current identity. -> AwaitingLedger, -> Stopped."""
+    current identity. -> AwaitingLedger, -> Stopped.
+    """
 
 
 class Fenced(ProtocolState):

@@ -1,4 +1,4 @@
-"""How one task sends its record batches to Kafka: pipelined, within bounds, and each one once.
+"""Send the record batches of one task to Kafka: pipelined, with bounded memory, each written once.
 
 One writer owns a target partition for the whole attempt ("one writer per target partition"). A
 `PartitionQueue` decides what its partition may send, and classifies the responses. The writer
@@ -37,8 +37,10 @@ class _Request:
 
 
 class Writer:
-    """The producer of one task: `add` record batches in order, then `finish`. BUFFER_BYTES_MAX
-    bounds its memory."""
+    """The Kafka producer of one task: call `add` for each record batch in order, then `finish`.
+
+    Unacknowledged record batches take at most about BUFFER_BYTES_MAX bytes of memory.
+    """
 
     def __init__(
         self,
@@ -59,16 +61,17 @@ class Writer:
         self._crash = crash
         self._backoff = backoff
         self._queues: dict[int, PartitionQueue] = {}
-        self._requests: dict[int, deque[_Request]] = {}  # unanswered, by leader, oldest first
+        # requests without a response, by leader, oldest first
+        self._requests: dict[int, deque[_Request]] = {}
         self._buffered = 0
         self._resend_at: float | None = None
         self._sent = 0
 
     def add(self, target: int, blob: Any, records: int, digest: int) -> None:
-        """Add one encoded record batch. `advance` sends it, together with those of other
-        partitions.
+        """Add one encoded record batch for a target partition; `target` is its index in `Targets`.
 
-        Blocks while too many bytes are unacknowledged.
+        `advance` sends it, together with those of other partitions. Blocks while too many bytes are
+        unacknowledged.
         """
         queue = self._queues.get(target)
         if queue is None:
@@ -80,13 +83,17 @@ class Writer:
             self._wait()
 
     def advance(self) -> None:
-        """Send what may be sent now, without waiting. One request has the next record batch of
-        every queue. So the leader adds all their partitions to the transaction in one write; with
-        separate requests, each would displace the one before."""
+        """Send what may be sent now, without waiting.
+
+        One request carries the next record batch of every target partition of a broker. So the
+        broker adds all these partitions to the transaction at once. With separate requests, each
+        would displace the verification of the one before.
+        """
         self._pump()
 
     def finish(self) -> dict[int, Receipt]:
-        """Wait until everything is acknowledged, and return a receipt for each target."""
+        """Wait until all record batches are acknowledged. Return a receipt (count, offsets, bytes,
+        digest) for each target partition, by index."""
         while self._unfinished():
             self._wait()
         return {target: queue.receipt() for target, queue in self._queues.items()}
@@ -101,7 +108,7 @@ class Writer:
         for requests in self._requests.values():
             while requests and requests[0].pending.done:
                 self._process(requests.popleft())
-        if self._deadline.has_passed:  # a timeout would hide the cause
+        if self._deadline.has_passed:  # a request now would only time out, and hide the cause
             return
         self._resend_failed()
         ready = [queue for queue in self._queues.values() if queue.next_waiting()]
@@ -165,8 +172,8 @@ class Writer:
         return _Request(self._sent, pending, items)
 
     def _add_to_transaction(self, queues: Sequence[PartitionQueue]) -> None:
-        """Prepare partitions before their first record batch: all that are known by now, in one
-        request."""
+        """Prepare target partitions for their first record batch. Under TV1, add them to the
+        transaction in one request."""
         if not queues:
             return
         self._require_unused_epoch(queues)
@@ -207,13 +214,13 @@ class Writer:
                         hint="the micro-batch is retried automatically under a new epoch",
                     )
 
-    # -- answers ---------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------
 
     def _wait(self) -> None:
         """Wait for one response, or until failed record batches may be sent again."""
         self._pump()
         unfinished = self._unfinished()
-        if not unfinished:  # all is acknowledged, even if late
+        if not unfinished:  # everything is acknowledged, even if after the deadline
             return
         if self._deadline.has_passed:
             raise next((queue for queue in unfinished if queue.cause), unfinished[0]).unfinished()

@@ -1,7 +1,8 @@
 """Does the audit table agree with the ledger, row by row?
 
-If ledger records were trimmed, `verify` reads the table's rows in their place. It can't compare
-these rows with the ledger.
+The audit table is a Delta table with the outcome of each transaction. The pipeline trims its
+ledger: it deletes old records. In their place `eos verify` reads the table's rows, which it then
+can't compare with the ledger.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class LedgerRows:
         self._names = (pipeline, ledger, ledger_id)
 
     def until(self) -> int:
-        """Return the ledger offset up to which the table is complete, according to the table."""
+        """Return the offset of the newest ledger record that the table has; -1 for none."""
         pipeline, _, ledger_id = self._names
         return self._table.known(f"{pipeline}/{ledger_id}")
 
     def first(self) -> int | None:
-        """Return the oldest ledger offset that the table has."""
+        """Return the offset of the oldest ledger record that the table has; None for none."""
         found = self._query("min(ledger_offset) AS first", "")
         return found[0]["first"] if found else None
 
@@ -49,7 +50,7 @@ class LedgerRows:
         The attempts are in ledger order, in lists that may be empty. Use this for offsets that the
         ledger no longer has.
         """
-        for low in range(start, end, 2 * RECORDS_MAX):  # a marker follows each record
+        for low in range(start, end, 2 * RECORDS_MAX):  # a record and its marker
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
@@ -60,8 +61,8 @@ class LedgerRows:
     ) -> Iterator[Finding]:
         """Yield a finding for each difference between the table and these ledger records.
 
-        `records` has all ledger records at these offsets except forged ones. Rows of `forged`
-        offsets are ignored, because the table copied them from the ledger.
+        `records` has all ledger records at these offsets, except those that another producer wrote
+        (`forged`). The table's rows of forged records are ignored.
         """
         expected = made.table(made.rows(*self._names, records)).to_pylist()
         found = [row for row in self._rows(start, end) if row["ledger_offset"] not in forged]
@@ -80,9 +81,9 @@ class LedgerRows:
 
 
 def compare_rows(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
-    """Yield a finding for each difference between expected and found rows. Pure.
+    """Yield a finding for each difference between expected and found rows of the audit table.
 
-    Rows of aborted attempts that the ledger lacks are no difference: a run wrote them as it ended.
+    A row of an aborted attempt may be in the table only: a run adds such rows when it ends.
     """
     existing: dict[tuple[Any, ...], Row] = {}
     counts: Counter[tuple[Any, ...]] = Counter()
@@ -109,9 +110,9 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _differing(row: Row, known: Row) -> Iterator[str]:
-    """Yield the names of differing columns.
+    """Yield the names of the columns that differ between the rows.
 
-    A column that an older release did not write is null and is skipped.
+    If an older release wrote the row `known`, its null columns are skipped.
     """
     is_older = (known.get(_VERSION) or 0) < row[_VERSION]
     for name, value in row.items():

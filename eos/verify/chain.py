@@ -1,8 +1,9 @@
 """Does each committed transaction follow the previous one, in its offsets and its identity?
 
-Each offset of a source partition is covered once if every range begins where the previous range
-ended. Only an operator's recovery record may move the position. The epochs of a producer id rise,
-and a replaced producer id is never used again. If it is, another producer wrote to the ledger.
+Each offset of a source partition is read once if every range begins where the previous range ended.
+Only an operator's recovery record may move the position. The identity is producer id and epoch. The
+epochs of a producer id rise, and a replaced producer id is never used again. A record that breaks
+this rule was written to the ledger by another producer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from eos.verify.history import CommittedAttempt
 
 @dataclass(slots=True)
 class Owners:
-    """The identities that committed: 4 KB per producer id, with one bit for each epoch."""
+    """Producer ids and epochs with which the pipeline committed.
+
+    Each producer id takes 4 KB, with one bit per epoch."""
 
     _epochs: dict[int, bytearray] = field(default_factory=dict)
 
@@ -26,7 +29,7 @@ class Owners:
         bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
 
     def know(self, producer_id: int) -> None:
-        """Add a producer id of the pipeline, without commits so far."""
+        """Add a producer id of the pipeline of which no committed epoch is known yet."""
         self._epochs.setdefault(producer_id, bytearray(4096))
 
     def is_ours(self, producer_id: int) -> bool:
@@ -45,9 +48,9 @@ class Owners:
 class CommitChain:
     """Check of the committed transactions, in order.
 
-    `position` has the next offset of each source partition. `covered` has the range of offsets that
-    the transactions of this verification read. `last` is the newest transaction seen so far, and
-    `current` its identity.
+    `position` has the next offset of each source partition. `covered` has the range of source
+    offsets (start, end) that the verified transactions read. `last` is the newest transaction seen
+    so far, and `current` its producer id and epoch.
     """
 
     position: dict[TopicPartition, int] = field(default_factory=dict)
@@ -85,7 +88,7 @@ class CommitChain:
             )
         elif identity.epoch <= before.epoch:
             again = "a second time" if identity.epoch == before.epoch else f"after {before}"
-            yield Finding("twice", f"{identity} committed {again}", witness=each.witness)
+            yield Finding("twice", f"producer {identity} committed {again}", witness=each.witness)
 
     def _ranges(self, each: CommittedAttempt) -> Iterator[Finding]:
         for tp, (start, end) in sorted(each.ranges.items()):

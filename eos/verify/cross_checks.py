@@ -1,8 +1,7 @@
-"""Do group, Spark's checkpoint and coordinator agree with the ledger on the pipeline's position?
+"""Do consumer group, Spark's checkpoint and transaction coordinator agree with the ledger?
 
-The pipeline may run during the verification. So the ledger is read twice: before the other values
-are read (`low`), and after that (`high`). A value outside of the range from `low` to `high` is
-wrong.
+The pipeline may run during the verification. So the ledger is read twice: before these values are
+read (`low`), and afterwards (`high`). A value that is not between `low` and `high` is wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ def check_group(
     low: LedgerLevel,
     high: LedgerLevel,
 ) -> Iterator[Finding]:
-    """Yield findings for the group's offsets. `found` is None if an open transaction hides them."""
+    """Yield a finding for each group offset that differs from the ledger.
+
+    `found` is None if an open transaction hides the group's offsets."""
     if found is None:
         text = f"the offsets of the group {group!r} are hidden by an open transaction"
         yield Finding("group_hidden", text, kind=FindingKind.GONE)
@@ -64,7 +65,7 @@ def check_group(
 
 
 def newest_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
-    """Return the newest checkpoint's state, or the reason why there is nothing to compare."""
+    """Return the state of the newest checkpoint that has offsets, or why there is none to read."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
     newest, _ = newest_with_offsets(files, root)

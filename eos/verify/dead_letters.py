@@ -1,8 +1,8 @@
-"""Which source records did dedup itself reject?
+"""Which source records did dedup reject and send to the dead-letter topic?
 
-Transactions read these records and wrote them to the dead letters without accepting them. So they
-do not prove that a later record is a duplicate. Dead letters of other rules are not listed here:
-dedup accepted these records before the rule rejected them, so it drops later copies correctly.
+Dedup did not store their sequence numbers as accepted. So these records do not prove that a later
+record is a duplicate. Dead letters of other rules are ignored: dedup had accepted those records
+before the rule rejected them, so it drops later copies correctly.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from eos.verify.target import LogBounds
 
 LETTERS_MAX = 2_000_000  # the limit for one pipeline; 8 bytes of memory per dead letter
 _OFFSET = r"^[0-9]{1,18}$"
-Refused = Mapping[TopicPartition, Ints]  # ascending; an offset occurs once per rejection
+Refused = Mapping[TopicPartition, Ints]  # offsets, ascending; once per rejection
 
 
 class Reads(Protocol):
-    """The part of `Reader` that is used here."""
+    """The methods of `log_reader.Reader` that this module calls."""
 
     def bounds(
         self, partitions: Collection[TopicPartition], /
@@ -40,11 +40,10 @@ class Reads(Protocol):
 
 @dataclass(slots=True)
 class DeadLetterReader:
-    """The dead letters of dedup in a pipeline's dead-letter topic.
+    """Reader of dedup's dead letters in a pipeline's dead-letter topic.
 
-    `topic` is empty if the pipeline has no dead-letter topic. `ends` has, for each partition of it,
-    the end of the records that the transactions passed to `see` so far wrote. `read` ignores the
-    records after that.
+    `topic` is empty if the pipeline has no dead-letter topic. `ends` has the end offset, by
+    partition, of what the attempts passed to `see` have written. `read` ignores later records.
     """
 
     reader: Reads
@@ -59,14 +58,15 @@ class DeadLetterReader:
                 self.ends[at] = max(self.ends.get(at, 0), receipt.offset_last + 1)
 
     def read(self) -> Refused:
-        """Return the rejected records that the topic still has. Raises TooManyError."""
+        """Return the offsets of rejected records by source partition, as far as the dead-letter
+        topic still has them. Raise TooManyError if there are more than `LETTERS_MAX`."""
         found: dict[TopicPartition, list[Ints]] = {}
         count = 0
         bounds = self.reader.bounds(list(self.ends))
         for at, written in sorted(self.ends.items()):
-            end = min(written, bounds[at].stable)  # the topic may be deleted, or have lost its end
+            end = min(written, bounds[at].stable)  # lower if the topic was deleted or truncated
             for records, offsets in self.reader.records(at, end):
-                # The last record batch may extend past the end.
+                # The last record batch may extend past `end`, so its later records are ignored.
                 for tp, refused in _refused(records, offsets < end, self.pipeline):
                     found.setdefault(tp, []).append(refused)
                     count += len(refused)

@@ -25,7 +25,9 @@ from eos.verify.cross_checks import LedgerLevel
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """The pipeline's Delta tables. `app` has the application name, by table, of its writes."""
+    """The pipeline's Delta tables.
+
+    `app` has, by table, the application name under which the pipeline's writes are recorded."""
 
     tables: Sequence[Table]
     app: Mapping[str, str]
@@ -34,9 +36,9 @@ class Sinks:
 
 @dataclass(frozen=True, slots=True)
 class TableWrite:
-    """A table's id and the ledger record of the pipeline's last write to it; -1 if there is none.
+    """A Delta table's id, and the ledger offset of the pipeline's last write to it; -1 for none.
 
-    `version` is the Delta version at that moment. The table's history is checked up to it.
+    `version` is the table's newest version when it was read. History is checked up to it.
     """
 
     id: str
@@ -45,7 +47,7 @@ class TableWrite:
 
 
 def here(sinks: Sinks) -> list[Table]:
-    """Return the tables that can be read without Spark."""
+    """Return the Delta tables with a local path, which can be read without Spark."""
     return [table for table in sinks.tables if local_path(table.path) is not None]
 
 

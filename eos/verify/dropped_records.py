@@ -2,9 +2,9 @@
 
 The ledger record of an attempt claims how many records dedup dropped, by reason. For the producers
 with the most dropped records it also has the first and the last offset. The proof comes from the
-source: it is read again from its beginning, with stamps, and no state of dedup is used. The claims
-of many attempts are collected and proven together. A record that dedup rejected as a dead letter
-was read but not accepted, so it proves nothing (`letters`).
+source alone: `eos verify` reads it again from its beginning, and compares the records' stamps
+(producer id, epoch, sequence). The claims of many attempts are collected and proven together. A
+record that dedup rejected as a dead letter was read but not accepted, so it proves nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eos.verify.record_order import Order, RecordPosition
 from eos.verify.stamps import Stamps, hash_of
 
 REASONS = ("duplicate", "fenced")
-# A proof is made when the claims since the last one have this many attempts or producers.
+# Collected claims are proven once they are of this many attempts, or name this many producers.
 ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000
 SHOWN_MAX = 100  # dropped records that are listed with their proof
 
@@ -46,7 +46,8 @@ class DropClaim:
     """The ledger's claim about the records that dedup dropped in one attempt.
 
     `proven` counts the proven records by reason, and those with any reason as `all`.
-    `has_witness` is true if one of its spans is reported, so the totals are not.
+    `has_witness` is true if a producer's span was reported as unproven. Then no finding is added
+    for the attempt's totals.
     """
 
     witness: Witness
@@ -58,7 +59,7 @@ class DropClaim:
 
 
 class ProvenDrop(NamedTuple):
-    """A dropped record and the position of the record that proves it."""
+    """A record that dedup dropped, and the position of the record that proves the reason."""
 
     at: TopicPartition
     offset: int
@@ -80,7 +81,9 @@ class ProvenDrop(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The stamps of a source partition below an offset. `is_cut` is true if records are missing."""
+    """The stamps of a source partition below an offset.
+
+    `is_cut` is true if the log may lack older records, or was compacted."""
 
     stamps: Callable[[], Iterator[Stamps]]
     is_cut: bool
@@ -133,7 +136,8 @@ class DropCheck:
 
     def see(self, each: CommittedAttempt) -> None:
         if each.witness.kind == "recovery":
-            self.prove()  # the position may move back, so later records need an order of their own
+            # The position may move back, so that records are read twice. Prove the claims so far.
+            self.prove()
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -158,7 +162,7 @@ class DropCheck:
             self.prove()
 
     def prove(self) -> None:
-        """Prove all collected claims."""
+        """Search for the proofs of all collected claims, and report claims without proof."""
         claims, self._claims, self._spans = self._claims, [], 0
         if not claims:
             return
@@ -261,7 +265,7 @@ class DropCheck:
 
         def examined(stamps: Stamps) -> Stamps:
             times = np.zeros(len(stamps), np.int64)
-            for start, end in covered:  # they may overlap if the position moved back
+            for start, end in covered:  # ranges overlap if an operator moved the position back
                 low, high = np.searchsorted(stamps.offset, [start, end])
                 times[low:high] += 1
             times -= np.searchsorted(refused, stamps.offset, side="right")
@@ -330,9 +334,10 @@ class DropCheck:
         )
 
     def _settle(self, claim: DropClaim, is_cut: bool) -> None:
-        """Compare the claimed totals of one attempt with the proven ones.
+        """Compare the number of dropped records of one attempt with the number of proven ones.
 
-        The spans alone are not enough, since the ledger names only the producers with most drops.
+        The ledger names only the producers with the most dropped records, so checking these
+        producers alone is not enough.
         """
         expected = {**claim.dropped, "all": sum(claim.dropped.values())}
         missing = max(count - claim.proven[name] for name, count in expected.items())

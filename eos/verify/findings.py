@@ -1,4 +1,4 @@
-"""Which findings does a verification list, and how many are there of each kind?"""
+"""How does `eos verify` collect its findings: the first ones of each kind, and their number?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT_MAX = 100  # findings to list of each kind; all are counted
 
 @dataclass(slots=True)
 class OffsetSpan:
-    """A range with all offsets of a partition that can't be verified for one reason."""
+    """The range from the first to the last offset that can't be verified for one reason."""
 
     first: int
     last: int
@@ -46,7 +46,9 @@ class Findings:
     def add_unreachable(
         self, case: str, at: TopicPartition, first: int, last: int, records: int = 0
     ) -> None:
-        """Add offsets that can't be verified; `close` reports a range per partition and reason."""
+        """Add offsets that can't be verified, for the reason `case`.
+
+        `close` reports one range per partition and reason."""
         known = self._spans.get((case, at))
         if known is None:
             known = self._spans[case, at] = OffsetSpan(first, last)

@@ -1,7 +1,7 @@
-"""Which transactions did the pipeline commit, in order?
+"""In which form does `eos verify` see the transactions that the pipeline committed?
 
-The transactions are read from the ledger. If its records were trimmed, they are read from the audit
-table's rows.
+A transaction comes from its ledger record, or from the audit table's rows if the ledger record was
+trimmed (deleted as old).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "byt
 
 @dataclass(frozen=True, slots=True)
 class CommittedAttempt:
-    """One committed transaction.
+    """One committed transaction of the pipeline.
 
-    `ranges` has the offsets that the transaction read, as (start, end) of each source partition. If
-    the ledger record has no attempt, the ranges are empty and at its position. `ends` is the
-    position after the transaction, of all source partitions. It is None if the transaction comes
-    from the audit table, which has only the ranges.
+    `ranges` has the source offsets that the transaction read, as (start, end) by partition. A start
+    or stop record read none, so its ranges are empty (start equals end). `ends` is the next offset
+    of all source partitions after the transaction. It is None if the transaction comes from the
+    audit table, which has only the ranges.
     """
 
     witness: Witness

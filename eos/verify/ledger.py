@@ -1,6 +1,7 @@
-"""Which records does the ledger have, and which of them did the pipeline not write?
+"""Which records does the ledger have, and which of them did another producer write?
 
-The ledger is read like any other topic, so this does not disturb the pipeline.
+The ledger is the pipeline's own topic. `eos verify` reads it like any other topic, without a fence,
+so a running pipeline is not disturbed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SETTLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Committed records and findings from offset `start` to `end` (exclusive)."""
+    """Ledger records from offset `start` to `end` (exclusive), and findings on foreign ones."""
 
     records: Sequence[LedgerRecord]
     committed: Sequence[CommittedAttempt]
@@ -84,7 +85,9 @@ class LedgerLog:
         return Page(records, [attempt_of(each) for each in records], findings, start, end)
 
     def _foreign_record(self, stored: StoredRecord, reason: str) -> Finding:
-        """Return a finding for a foreign record: WRONG unless `eos recover` handled it."""
+        """Return the finding for a ledger record that another producer wrote.
+
+        It is a disagreement (WRONG), unless an operator accepted the record with `eos recover`."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.client, self.at.topic, self._pipeline, {}, skips_foreign=True)
             self._decided_until = own.decided_until(stored.offset, short_deadline())

@@ -1,4 +1,4 @@
-"""How are logs read, one partition at a time, with bounded memory?
+"""How does `eos verify` read Kafka's logs, one partition at a time, with bounded memory?
 
 The next fetch request runs while the previous response is decoded. Whatever a topic's size, memory
 holds two responses and the decoded records of one of them.
@@ -35,7 +35,7 @@ from eos.verify.stamps import StampPlaces, Stamps, stamps
 from eos.verify.target import LogBounds, Retention, Target
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
-_FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
+_FETCH_BYTES_MORE = 256 * 1024  # room for records of others in between
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
 TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # fetches without a record batch; the broker delays each by half a second
@@ -43,7 +43,9 @@ _REFUSED = 29
 
 
 class Reader:
-    """Reader of partitions' logs. `moved` is called with each number of offsets read."""
+    """Reader of partitions' logs.
+
+    `moved` reports progress: after each fetch, it is called with the number of offsets read."""
 
     def __init__(
         self, client: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
@@ -57,7 +59,7 @@ class Reader:
         self._pool.shutdown(cancel_futures=True)
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
-        """Return each partition's bounds, which are empty if its topic or partition is missing."""
+        """Return each partition's start, last stable offset and end; zeros if it is missing."""
         counts = self.partitions({tp.topic for tp in partitions})
         existing = [tp for tp in partitions if tp.partition < counts[tp.topic]]
         first = self._offsets(existing, "earliest", committed=False)
@@ -141,7 +143,7 @@ class Reader:
                     continue
                 payload = _unpack(header)
                 if payload is None:
-                    continue  # a damaged record batch proves nothing
+                    continue  # skip a damaged record batch, which proves nothing
                 group.append(header.batch)
                 payloads.append(payload)
                 if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
@@ -187,7 +189,10 @@ class Reader:
         return self._pool.submit(self.client.fetch, at, position, short_deadline(), bytes_max)
 
     def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
-        """Return the offset to fetch next, as retention may have deleted `position`."""
+        """Return the offset to fetch after a response without record batches.
+
+        It is the log's new start if retention deleted `position`, else `position`. Raise
+        UnavailableError after `_TRIES_MAX` tries."""
         bounds = self.bounds([at])[at]
         if bounds.start > position:
             return bounds.start

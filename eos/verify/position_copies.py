@@ -1,4 +1,8 @@
-"""Which position do group, checkpoint, coordinator and target leaders have now?"""
+"""Which values of the cluster, the checkpoint and Delta tables does `eos verify` compare?
+
+They are copies of the ledger's position: group offsets, Spark's checkpoint, the coordinator's
+state, open transactions and the last writes to Delta tables.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ class PositionCopies:
     tables: Mapping[str, TableWrite | str]
 
     def compare(self, low: LedgerLevel, high: LedgerLevel) -> Iterator[tuple[str, list[Finding]]]:
-        """Yield each comparison's name and its findings."""
+        """Compare each copy with the ledger. Yield the comparison's name and its findings."""
         cluster, ledger = self.cluster, self.cluster.ledger_partition
         yield "group offsets", list(cross_checks.check_group(self.group, cluster.group, low, high))
         yield "checkpoint", list(cross_checks.check_checkpoint(self.checkpoint, low, high))
@@ -70,10 +74,10 @@ def read_copies(
 def _open_transactions(
     cluster: ClusterView, partitions: list[TopicPartition]
 ) -> list[OpenTransaction]:
-    """Return the open transactions.
+    """Return the transactions that are open in these partitions.
 
     After the pipeline's coordinator ended a transaction, it may stay open in a partition until its
-    marker is written. Such a transaction is returned only if it stays open for `_MARKER_MS`.
+    marker is written. Such a transaction is left out, unless it stays open for `_MARKER_MS`.
     """
 
     def is_late(each: OpenTransaction) -> bool:

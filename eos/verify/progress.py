@@ -1,4 +1,4 @@
-"""Where did the last verification end, so that the next one can resume there?
+"""Where did the last `eos verify` end, so that the next one can resume there?
 
 A file in the state root has this point. It is written only if all findings are allowed, or if there
 are none. A verification that resumes does not verify earlier records again. So it reports where it
@@ -22,12 +22,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The end of a verification.
+    """The point at which a verification ended, and from which the next one resumes.
 
     `ledger_offset` is the offset of the last verified ledger record. `targets` has the next offset
     to verify in each target partition. `allowed` describes the allowed findings up to this point.
-    `covered` has the ranges that the transactions read. If an operator moved a partition's
-    position, it has several ranges. Points of older releases have no `covered`.
+    `covered` has the source ranges that the transactions read: several for a partition whose
+    position an operator moved. It is empty in files of older releases.
     """
 
     pipeline: str
@@ -42,7 +42,7 @@ class Point:
     covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Write the file completely or not at all."""
+        """Write the point to a file, atomically."""
         body = {
             "format": _FORMAT,
             "pipeline": self.pipeline,
@@ -63,7 +63,9 @@ class Point:
 
 
 def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
-    """Return the saved point, or None and why it is not used (empty if there is no file)."""
+    """Return the saved point and "", or None and the reason why no point can be used.
+
+    The reason is empty if there is no file."""
     try:
         body: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except FileNotFoundError:

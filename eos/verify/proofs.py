@@ -1,9 +1,9 @@
 """Which records of a source partition are duplicates or fenced, and which record proves it?
 
-Pure: uses stamps only, and no state of dedup. A record is a duplicate if an earlier record of its
-partition has the same producer id, epoch and sequence. It is fenced if an earlier record of its
-producer id has a higher epoch. Earlier means a smaller offset. So micro-batches, crashes and moved
-positions don't matter.
+The proofs use only stamps (producer id, epoch, sequence), and no state of dedup. A record is a
+duplicate if an earlier record of its partition has the same stamp. It is fenced if an earlier
+record of its producer id has a higher epoch. Earlier means a smaller offset. So micro-batches,
+crashes and moved positions don't matter.
 
 A key is a producer id with an epoch and a sequence. Memory holds `KEYS_MAX` keys. A partition with
 more keys is read several times, each time for another part of the keys.
@@ -19,13 +19,13 @@ import numpy as np
 from eos.kafka.records.varint import Ints
 from eos.verify.stamps import Stamps, joined
 
-KEYS_MAX = 2_000_000  # 160 bytes each during the sort
+KEYS_MAX = 2_000_000  # stamps in memory; 160 bytes each during the sort
 EPOCHS_MAX = 2_000_000  # pairs of producer and epoch in one partition
 _NEVER = 2**62
 
 
 class TooManyError(ValueError):
-    """The check would need more memory than its limits allow."""
+    """The proofs would need more memory than the limits of `eos verify` allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Proofs:
 
     - `offset`: the offsets of these records, ascending.
     - `producer`: hashes of the producer ids.
-    - `before`: the offset of the first record with the same key; -1 if this is no duplicate.
+    - `before`: the offset of the first record with the same stamp; -1 if this is no duplicate.
     - `newer`: the smallest offset with a higher epoch of the producer; -1 if this is not fenced.
     """
 
@@ -60,7 +60,7 @@ class Proofs:
 
 
 def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> Iterator[Proofs]:
-    """Yield the proofs in parts; all records of a key are in the same part.
+    """Yield the proofs in parts; all records with the same stamp are in one part.
 
     `chunks` is called once. If there are more than `keys_max` keys, it is called again for each
     part.
@@ -80,14 +80,15 @@ def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """The first offset with a higher epoch, for each producer and epoch; sorted by both."""
+    """For each producer and epoch, sorted by both: the first offset with a higher epoch."""
 
     producer: Ints
     epoch: Ints
     replaced: Ints
 
     def of(self, stamps: Stamps) -> Ints:
-        """Return the offset that fences each record; -1 if the record is before that offset."""
+        """Return the first offset with a higher epoch of each record's producer; -1 if it is not
+        before the record."""
         both = np.concatenate([self.producer, stamps.producer])
         epochs = np.concatenate([self.epoch, stamps.epoch])
         order = np.lexsort((epochs, both))
@@ -99,7 +100,7 @@ class _Epochs:
 
 
 def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
-    """Return the first record of each producer and epoch."""
+    """Return the first record of each producer and epoch, in `known` or `chunk`."""
     both = joined([known, chunk])
     ordered = both.where(np.lexsort((both.offset, both.epoch, both.producer)))
     found = ordered.where(_begins(ordered.producer, ordered.epoch))
@@ -146,7 +147,7 @@ def _begins(*columns: Ints) -> Ints:
 
 
 def _hash_keys(stamps: Stamps) -> Ints:
-    """Return a hash of each key, so that a producer's sequences are in different parts."""
+    """Return a hash of each stamp. The sequence is included, to spread one producer over parts."""
     with np.errstate(over="ignore"):
         mixed = stamps.producer.astype(np.uint64) ^ (
             stamps.epoch.astype(np.uint64) << np.uint64(32)

@@ -1,4 +1,4 @@
-"""In which order did dedup process the records of several partitions?
+"""In which order did dedup validate the records of several source partitions?
 
 The order is by micro-batch, then topic, partition and offset. Each record gets one order number
 that combines them. With `scope: producer` this order decides which of two records with the same
@@ -29,7 +29,10 @@ class RecordPosition(NamedTuple):
 
 
 class Order:
-    """Order numbers of the records that these attempts read, and of those between them."""
+    """Order numbers of records in several source partitions.
+
+    `attempts` has the ranges that each attempt read. Records that none of them read get order
+    numbers between those of the attempts."""
 
     def __init__(self, attempts: Sequence[Ranges], partitions: Sequence[TopicPartition]) -> None:
         if len(partitions) >> _PLACE_BITS or (2 * len(attempts) + 2) >> _TURN_BITS:
@@ -45,7 +48,7 @@ class Order:
     def placed(self, at: TopicPartition, stamps: Stamps) -> Stamps:
         """Return the stamps with order numbers in place of offsets.
 
-        Records between the ranges of two attempts are ordered after those of the first attempt.
+        A record between the ranges of two attempts is ordered after all records of the former one.
         """
         starts, ends, turns = self._turns[at]
         if len(stamps) and (int(stamps.offset[-1]) > _OFFSETS):
@@ -60,7 +63,7 @@ class Order:
     def within(self, found: Proofs, turn: int, at: TopicPartition, span: tuple[int, int]) -> Proofs:
         """Return the proofs of the records that attempt `turn` read from one partition.
 
-        Their `offset` has offsets again; `before` and `newer` still have order numbers.
+        In the result, `offset` has Kafka offsets; `before` and `newer` still have order numbers.
         """
         first = ((2 * turn + 1) << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
         cut = found.between(first | span[0], first | span[1])

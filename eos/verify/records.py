@@ -1,9 +1,10 @@
-"""How are records read from record batches: keys, values, headers, and each batch's digest?
+"""How are Kafka record batches parsed into keys, values and headers, and their digests computed?
 
-A receipt's digest is computed from the digests of its record batches (`kafka.records.digest`). They
-cover keys, values and headers, so compression and timestamps don't change them. Each record's start
-follows from the previous record's length. Only this search runs in a Python loop. All else is numpy
-over the records of many record batches, or Arrow and C libraries.
+The ledger has a receipt for what an attempt wrote to a target partition. A receipt's digest is
+computed from the digests of its record batches (`kafka.records.digest`). They cover keys, values
+and headers, so compression and timestamps don't change them. Each record's start follows from the
+previous record's length. Only this search runs in a Python loop. All else is numpy over the records
+of many record batches, or Arrow and C libraries.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Records:
 
 
 def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None]:
-    """Return the digest of each uncompressed record batch; None for malformed ones."""
+    """Return the digest of each uncompressed record batch; None for a malformed one."""
     rows = array("q")
     complete: list[int] = []
     base = 0
@@ -96,7 +97,7 @@ def parse_records(data: bytes, rows: array[int], first: Sequence[int]) -> Record
     """
     view = np.frombuffer(data + _PADDING, np.uint8)
     at = np.frombuffer(rows, np.int64)
-    ends = np.append(at[1:], len(data))  # plus the next record's length field
+    ends = np.append(at[1:], len(data))  # too high by the next record's length field
     at = at + 1  # skip the attributes
     for _ in range(2):  # skip the deltas of timestamp and offset
         at = _past(view, at)
@@ -118,7 +119,7 @@ def parse_records(data: bytes, rows: array[int], first: Sequence[int]) -> Record
 
 
 def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> bool:
-    """Call `found` with the start of each record.
+    """Call `found` with `base` plus the start of each record in `data`.
 
     Return False if `data` has more or fewer than `count` records, or a malformed length.
     """

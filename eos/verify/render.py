@@ -1,4 +1,4 @@
-"""How is the result of a verification shown, as text and as JSON?"""
+"""How does `eos verify` render its result as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class RenderedResult:
-    """A result to show.
+    """Result of a verification, with what its output needs.
 
     `begin` is the point at which the verification resumed; None if it began at the ledger's start.
-    `passed` has the kinds of findings that are allowed. `saved` is the path of the new point, or
-    empty if the point was not written.
+    `passed` has the kinds of findings that the user allows. `saved` is the file from which the next
+    verification resumes; empty if none was written.
     """
 
     pipeline: str
@@ -44,7 +44,9 @@ class RenderedResult:
 
     @property
     def smallest(self) -> Finding | None:
-        """Return the oldest transaction's finding that is not allowed, disagreements first."""
+        """Return the first finding that is not allowed; None if all are.
+
+        Disagreements come first, and within a kind the oldest transaction."""
         for kind in FindingKind:
             if kind not in self.passed and self.all.listed[kind]:
                 return self.all.listed[kind][0]

@@ -1,4 +1,4 @@
-"""What does a source partition have at the offsets that the pipeline's transactions covered?
+"""What does a source partition have at the offsets that the pipeline's transactions read?
 
 Each offset counts as a record, a record of an aborted transaction, a control record, or removed.
 """
@@ -16,7 +16,9 @@ from eos.verify.target import LogBounds, Retention
 
 @dataclass(slots=True)
 class SourcePartition:
-    """Counts of the covered offsets `start` to `end` (exclusive). Call `see` in log order."""
+    """Counts of the offsets `start` to `end` (exclusive), which the pipeline's transactions read.
+
+    Call `see` with each record batch in log order."""
 
     at: TopicPartition
     start: int
@@ -30,7 +32,7 @@ class SourcePartition:
     position: int = -1
 
     def begin(self, bounds: LogBounds) -> int:
-        """Return the offset to read from. Report covered offsets outside of the log."""
+        """Return the offset to read from. Report offsets that the log no longer has."""
         self.position = self.start
         self.begins_at(bounds.start)
         if bounds.end < self.end:
@@ -63,7 +65,7 @@ class SourcePartition:
         self._count(batch.offset, batch.last_offset, None if is_complete else batch.records, kind)
 
     def finish(self, until: int) -> None:
-        """Report covered offsets after the last record batch, up to `until`, as missing."""
+        """Report the offsets after the last record batch, up to `until`, as missing."""
         if self.position < min(self.end, until):
             self._hole(self.position, min(self.end, until) - 1)
 

@@ -1,4 +1,4 @@
-"""Which producer id, epoch and sequence does each record have?
+"""Which stamp (producer id, epoch and sequence) did the upstream give each source record?
 
 Stamps are read by the same rules as in dedup, but from record batches and without Spark. A producer
 id becomes a 64-bit hash, so a record takes 32 bytes. Among a million producers, two have the same
@@ -43,9 +43,9 @@ class StampPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """The stamps that upstream producers put on source records, in the order of offsets.
+    """Stamps of source records, in the order of offsets: one array element per record.
 
-    Records without a stamp are not in it.
+    Records without a valid stamp are left out.
     """
 
     producer: Ints  # a hash
@@ -67,7 +67,7 @@ def joined(parts: Sequence[Stamps]) -> Stamps:
 
 
 def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
-    """Return the stamps of these records, without missing or malformed ones."""
+    """Return the stamps of these records. Records without a valid stamp are left out."""
     ids = _read(records, places.producer)
     epoch, sequence = (_numbers(_read(records, at)) for at in (places.epoch, places.sequence))
     is_there = np.asarray(pc.is_valid(ids)) & (epoch >= 0) & (sequence >= 0)
@@ -92,7 +92,7 @@ def hash_of(producer: str) -> int:
 
 
 def _read(records: Records, place: StampPlace) -> Any:
-    """Return the bytes at this place of each record; null if the place is missing."""
+    """Return, for each record, the bytes of the header, key or JSON field `place`; else null."""
     if place.kind == "key":
         return _nulls(records.keys)
     if place.kind == "header":
@@ -103,7 +103,7 @@ def _read(records: Records, place: StampPlace) -> Any:
 
 
 def _nulls(blobs: Any) -> Any:
-    """Return the values as an Arrow array, with nulls for negative lengths."""
+    """Return the byte strings as an Arrow array; a negative length becomes null."""
     rows = np.arange(len(blobs.lengths), dtype=np.int64)
     at = pa.array(rows, mask=np.asarray(blobs.lengths) < 0)
     if blobs.array is None:

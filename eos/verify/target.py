@@ -1,8 +1,8 @@
-"""Does a target partition hold exactly the records that committed attempts acknowledged?
+"""Does a target partition hold exactly the records that the pipeline's committed attempts wrote?
 
-The input is the record batches in log order, and the receipts of some attempts at a time. A receipt
-has the first and last offset, the count and the digest of its records. A record batch has its
-producer id, its epoch and its sequences.
+The input is the partition's record batches in log order, and the receipts in the ledger records of
+some attempts at a time. A receipt has the first and last offset, the count and the digest of the
+records that Kafka acknowledged. A record batch has its producer id, epoch and sequences.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class LogBounds(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Two facts of a topic: may compaction, or retention by time or size, delete its records?"""
+    """How a topic may lose records: by compaction, or by retention by time or size."""
 
     is_compacted: bool = False
     can_expire: bool = True
 
 
 class Hole(NamedTuple):
-    """Missing sequences, and the offset at which they were expected."""
+    """Missing sequences of an attempt in a partition, and the offset where they were expected."""
 
     first: int
     last: int
@@ -90,7 +90,7 @@ class AttemptPart:
             self.holes.append(hole)
 
     def _fill_hole(self, first: int, last: int) -> str:
-        """Return "order" if the sequences were missing so far, else "duplicate"."""
+        """Return "order" if a known hole has all these sequences, and fill it; else "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
                 rest = (hole.first, first - 1), (last + 1, hole.last)
@@ -122,7 +122,7 @@ class Target:
         self.records = 0
         self.foreign_before = 0
         self.has_begun = has_begun
-        self.newer: set[Identity] = set()  # attempts after the verified ones
+        self.newer: set[Identity] = set()  # producers of later attempts than the verified ones
         self._owners = owners
         self._findings = findings
         self._markers = Markers()
@@ -138,7 +138,7 @@ class Target:
             self._parts[attempt.identity] = AttemptPart(attempt, receipt)
 
     def wants(self, header: BatchHeader) -> bool:
-        """Return whether the record batch is one of an expected attempt, so it must be decoded."""
+        """Return whether an expected attempt wrote the record batch, so its digest is needed."""
         batch = header.batch
         return header.is_visible and batch.is_sound and batch.identity in self._parts
 
@@ -167,7 +167,8 @@ class Target:
             self._see_other(batch)
 
     def settle(self, bounds: LogBounds, retention: Retention) -> None:
-        """Report what is missing or wrong in the expected attempts; their records were all read."""
+        """Report what is missing or wrong in the expected attempts. Call this after all their
+        records were read."""
         for part in self._parts.values():
             self.receipts += 1
             self.records += part.receipt.records

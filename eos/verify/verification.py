@@ -1,4 +1,4 @@
-"""What does a verification need, and what does it return?"""
+"""Which input does a verification of a pipeline get, and what does its result contain?"""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Progress(Protocol):
 class Subject:
     """The pipeline to verify.
 
-    `table` is None if there is no audit table. `table_reason` is the reason, or empty if the
-    profile disables the table.
+    `table` is the audit table; None if there is none to read. `table_reason` explains why, and is
+    empty if the profile disables the table.
     """
 
     names: Names

@@ -1,4 +1,4 @@
-"""Did the pipeline keep its guarantee, as seen from outside?
+"""Did the pipeline write each record exactly once, as seen from outside (`eos verify`)?
 
 A verification has these steps:
 
@@ -42,7 +42,7 @@ from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
 from eos.verify.verification import Progress, Subject, VerificationResult
 
-# Long enough for a run to update its audit table (1 s), and for a broker to write a marker.
+# Enough time for a run to update its audit table (1 s), or a broker to write a transaction marker.
 _SETTLE_MS = 20_000
 
 
@@ -79,7 +79,7 @@ class Verification:
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
         self._same_topics: dict[str, bool] = {}
-        self._stuck: set[TopicPartition] = set()  # an open transaction outlasted the wait
+        self._stuck: set[TopicPartition] = set()  # waiting for their open transaction was futile
         self._is_table_same = True
         self._level: LedgerLevel | None = None
         self._point = point
@@ -109,10 +109,10 @@ class Verification:
         return self._finish(self._level, end)
 
     def _without_ledger(self) -> VerificationResult:
-        """Return the result for an empty ledger.
+        """Return the result of a verification that found no ledger record.
 
-        Raise UsageError if the ledger never had records. Report a loss if the audit table or the
-        last verification had some.
+        Report lost records if the audit table or the last verification had some. Raise UsageError
+        if nothing shows that the ledger ever had records.
         """
         at, was_known = self._ledger.at, self._chain.current is not None
         message = f"the ledger {at.topic!r} has no records"
@@ -128,10 +128,10 @@ class Verification:
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
-    # --- where it begins ----------------------------------------------------------------------
+    # --- first offsets to verify --------------------------------------------------------------
 
     def _resume(self, point: Point, ledger_start: int) -> None:
-        """Resume where the last verification ended. Report if the ledger record there is gone."""
+        """Resume where the last verification ended. Report a lost ledger record at that point."""
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
@@ -165,9 +165,10 @@ class Verification:
         self._findings.add(Finding("ledger_lost", message, at, point.ledger_offset, witness))
 
     def _verify_trimmed(self, position: int, log_start: int) -> int:
-        """Verify trimmed records from the audit table, and return the ledger offset to resume from.
+        """Verify the transactions of trimmed ledger records by their rows in the audit table.
 
-        Records that the table lacks, too, are reported as out of reach.
+        Report records that the table lacks, too, as out of reach. Return the ledger offset from
+        which to read the ledger itself.
         """
         if log_start <= position:
             return position
@@ -184,7 +185,8 @@ class Verification:
         return log_start
 
     def _know_topics(self, topics: Collection[str]) -> None:
-        """Add all partitions of these topics, since unused ones may have foreign records."""
+        """Verify all partitions of these target topics. Those that the pipeline did not write to
+        may have records of other producers."""
         new = [topic for topic in topics if topic not in self._topics]
         counts = self._reader.partitions(new)
         tps = [TopicPartition(topic, p) for topic in new for p in range(counts[topic])]
@@ -212,7 +214,7 @@ class Verification:
         self._know_topics({tp.topic for tp in expected})
         bounds = self._reader.bounds(list(expected))
         for tp, receipts in sorted(expected.items()):
-            # `_know_topics` adds only partitions that exist.
+            # A partition that no longer exists has no target yet: `_know_topics` skips it.
             target = self._targets.setdefault(tp, self._target(tp, 0))
             self._verify(target, receipts, bounds[tp])
 
@@ -232,7 +234,7 @@ class Verification:
         target.settle(bounds, retention)
 
     def _await_markers(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
-        """Wait for the target's markers, which may be written shortly after the ledger's."""
+        """Wait until the partition's transaction markers are written; return its new bounds."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         while bounds.stable < end and tp not in self._stuck:
             if deadline.has_passed:
@@ -244,10 +246,10 @@ class Verification:
             bounds = self._reader.bounds([tp])[tp]
         return bounds
 
-    # --- the table ----------------------------------------------------------------------------
+    # --- audit table --------------------------------------------------------------------------
 
     def _compare(self, records: Sequence[LedgerRecord], until: int, page: Page) -> None:
-        """Compare ledger records with the table's rows up to `until`, as the table may lag."""
+        """Compare ledger records with the audit table's rows up to ledger offset `until`."""
         known = [record for record in records if record.offset <= until]
         if self._rows is not None and until >= page.start:
             forged = frozenset(finding.offset for finding in page.findings)
@@ -256,7 +258,7 @@ class Verification:
             self._findings.add_all(found)
 
     def _catch_up(self, start: int, end: int) -> None:
-        """Wait for the rows that the table lacked when the verification began, and compare them."""
+        """Wait for the rows that the audit table lacked at the beginning, and compare them."""
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
@@ -325,7 +327,7 @@ class Verification:
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:
-        """Check that all records after the verified ones are of newer attempts."""
+        """Check that only attempts newer than the verified ones wrote the remaining records."""
         if bounds.end < target.position:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
@@ -352,9 +354,10 @@ class Verification:
         return found
 
     def _read_stamps(self, tp: TopicPartition, end: int) -> Log:
-        """Return all stamps below `end` that the log still has.
+        """Return the stamps (producer id, epoch, sequence) of a source partition below `end`.
 
-        They include those before the last verification, since a proof may be there.
+        They begin at the log's start, even if the verification resumes later, because an old record
+        may prove that a newer one is a duplicate.
         """
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
         assert places is not None, "only a pipeline with stamps needs them"

@@ -291,7 +291,7 @@ def test_an_abort_that_fails_hides_nothing_and_is_made_up_for(where):
     assert caught.value is error
     assert not world.of_kind(events.AttemptFailed)[0].will_redo
     (told,) = world.of_kind(events.Warned)
-    assert "could not be aborted: EndTxn had no answer" in told.message
+    assert "could not be aborted: EndTxn had no response" in told.message
     assert world.broker.phase("id") is Phase.ONGOING
     world.run(0)  # the attempt before is ended first, under its own epoch
     world.check(1)

@@ -171,7 +171,7 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     # Killed before anything was counted: what was accepted stays accepted.
     died = made.run_warm("--accept-state-loss", EOS_CRASH_AT="all_acked:after:both")
     assert died.returncode == KILLED, died.stderr
-    assert "the state is lost, as accepted" in died.stderr
+    assert "dropped, as --accept-state-loss allows" in died.stderr
     ran(made)
     assert increments(made) == {"u0": [7, 7], "u1": [6, 7], "u2": [6, 7]}
     rows = kafka_io.read(made.broker.bootstrap, made.ledger)
@@ -247,7 +247,7 @@ def test_a_pipeline_that_kept_no_state_has_none_to_go_on_with(made: Project) -> 
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert "[state_lost]" in stopped.stderr
-    assert "has the state of others up to micro-batch 0 of query" in stopped.stderr
+    assert "has the state of other transforms up to micro-batch 0 of query" in stopped.stderr
     ran(made, "--accept-state-loss")
 
 

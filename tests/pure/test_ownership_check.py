@@ -73,7 +73,7 @@ def test_a_commit_that_never_arrived_is_ended_by_our_own_init_and_redone(world: 
     world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
     world.run(1)
     assert reasons(world) == [
-        "the response to the commit was lost, and the ledger does not have it"
+        "Kafka did not confirm the commit, and the ledger has no record of it"
     ]
     world.check(2)
 

@@ -120,7 +120,7 @@ def test_a_partition_left_out_of_an_answer_did_not_succeed(profile, request_name
         record(coordinator)
         coordinator.commit_offsets({SOURCE: CommittedOffset(1)}, some())
 
-    with pytest.raises(AttemptFailedError, match="missing from the answer"):
+    with pytest.raises(AttemptFailedError, match="missing from the response"):
         rest_of_the_attempt()
     assert isinstance(coordinator.state, Failed)
 

@@ -35,7 +35,7 @@ def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
     [
         (Refuse(51), UnavailableError, r"CONCURRENT_TRANSACTIONS \(51\) to AddPartitionsToTxn"),
         (Refuse(3), KafkaRefusedError, r"UNKNOWN_TOPIC_OR_PARTITION \(3\)"),
-        (Lose(), UnavailableError, "AddPartitionsToTxn had no answer.*the connection broke"),
+        (Lose(), UnavailableError, "AddPartitionsToTxn had no response.*the connection broke"),
     ],
 )
 def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, words):
