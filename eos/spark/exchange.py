@@ -2,8 +2,8 @@
 
 Each target partition has one writing task, but every task encodes record batches for all of them.
 If all tasks of an attempt run at once on one machine, they need no shuffle. Each task writes its
-record batches to one file per writer, waits for the other tasks, and sends the batches that all
-tasks left for it.
+record batches to one file per writer and waits for the other tasks. Then it sends the batches that
+all tasks left for it.
 
 No task waits for another task that can't finish:
 

@@ -2,8 +2,8 @@
 
 Spark puts an archive (`pyspark.zip`) at the front of the import path. Python caches the compiled
 code of installed modules, but compiles modules of an archive again in each process. For Spark's
-code that takes half a second of CPU time in the driver, and three quarters of a second in the
-process that forks Python workers. The installed package has the same code.
+code that takes 0.5 seconds of CPU time in the driver, and 0.75 in the process that forks Python
+workers. The installed package has the same code.
 """
 
 from __future__ import annotations

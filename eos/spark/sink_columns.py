@@ -57,8 +57,8 @@ _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "bool
 def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
     """Return the columns that the sinks read, and the rows' source positions if they still exist.
 
-    `is_packed` is for the encode stage: headers get a form that is faster to transfer, and there is
-    no topic column if the source has a single topic.
+    `is_packed` is for the encode stage. Then headers get a form that is faster to transfer, and the
+    topic column is left out if the source has a single topic.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     required = _required_columns(plan, present)

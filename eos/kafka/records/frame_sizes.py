@@ -1,7 +1,7 @@
 """Compute the maximum uncompressed size of lz4 and zstd payloads, without decompressing them.
 
-Each function walks over the headers of the blocks and returns an upper bound, or None if the frame
-is unusual: truncated, followed by other bytes, or with a feature that Kafka's clients don't use.
+Each function walks over the headers of the blocks and returns an upper bound. It returns None if
+the frame is truncated, followed by other bytes, or has a feature that Kafka's clients don't use.
 """
 
 from __future__ import annotations
