@@ -70,8 +70,7 @@ class MicroBatchWork(AttemptWork):
         before = scanned(spark, plan)
         rows, out = self._encodable(read, jobs, position)
         dedup = self._dedup
-        job = jobs.write(out, plan.sinks, targets, dedup)
-        receipts = jobs.receipts(job, targets)
+        job, receipts = jobs.write_rows(out, plan.sinks, targets, dedup)
         self._records_read = records_read(spark, plan, job, read, before)
         if plan.is_stateful:  # in a stateful plan, a rejected record fails the job
             return receipts
@@ -148,8 +147,8 @@ class MicroBatchWork(AttemptWork):
         crash.reached("dead_letters:before")
         targets = self._stages.targets.targets((dead.topic,))
         out = dead_letters.columns(rows, self._plan, len(targets.partitions))
-        job = jobs.write(out, (dead_letters.sink(dead.topic, dead.codec),), targets)
-        receipts = jobs.receipts(job, targets)
+        sink = dead_letters.sink(dead.topic, dead.codec)
+        receipts = jobs.write_rows(out, (sink,), targets).receipts
         written = sum(receipt.records for receipt in receipts)
         if written != expected:
             raise AttemptFailedError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +25,9 @@ from eos.spark.steps import mapped
 from eos.spark.tasks import (
     EncodeAndWriteTask,
     EncodeTask,
+    EncodeToFilesTask,
     ExchangeTask,
+    WriteFilesTask,
     WriteStage,
     WriteTask,
     nothing,
@@ -44,16 +45,24 @@ _WRITER_SHARE = 0.8
 
 
 class Written(NamedTuple):
-    """The result of a job that reads and writes: receipts per target partition, and the records
-    read."""
+    """Receipts per target partition, and the number of source records read, of jobs whose tasks
+    read Kafka themselves."""
 
     receipts: Sequence[Receipt]
     records_read: int
 
 
+class RowsWritten(NamedTuple):
+    """Receipts per target partition, and the Spark job that read the rows and so has Spark's
+    counters of them."""
+
+    job: DataFrame
+    receipts: Sequence[Receipt]
+
+
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The Spark jobs of one attempt. Each returns a receipt (count, offsets, bytes) per target
+    """The Spark jobs of one attempt. Their result is a receipt (count, offsets, bytes) per target
     partition."""
 
     stages: Stages
@@ -86,11 +95,6 @@ class Jobs:
             plan.transaction_timeout_ms,
         )
 
-    def receipts(self, job: DataFrame, targets: Targets) -> Sequence[Receipt]:
-        """Run the job and return its receipts. Raise if a planned record was not acknowledged
-        exactly once."""
-        return receipt.check(self.collect(job), targets)
-
     def write_in_python(
         self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None = None
     ) -> Written:
@@ -99,63 +103,102 @@ class Jobs:
         Raise if a planned record was not acknowledged exactly once.
         """
         plan = self.stages.plan
-        with ExitStack() as stack:
-            if not self.is_in_one_task and rows.reader.task_count <= self.stages.reader.slots:
-                job = self._exchanging(rows, targets, dedup, stack)
-            else:
-                job = self.write(rows, plan.sinks, targets, dedup)
-            collected = self.collect(job)
-        return Written(receipt.check(collected, targets), receipt.records_read(collected))
+        if self.is_in_one_task:
+            found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup))
+        elif rows.reader.task_count <= self.stages.reader.slots:
+            found = self._side_by_side(rows, targets, dedup)
+        else:
+            found = self._in_two_stages(rows, plan.sinks, targets, dedup)[1]
+        return Written(receipt.check(found, targets), receipt.records_read(found))
 
-    def _exchanging(
-        self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None, stack: ExitStack
-    ) -> DataFrame:
-        """Return the job whose tasks pass record batches to each other through files, without a
-        shuffle."""
-        plan = self.stages.plan
-        tasks = rows.reader.task_count
-        writers = min(tasks, len(targets.partitions))
-        # The JVM created this private folder for the run's blocks, and removes it when the run
-        # ends.
-        folder = self.stages.spark.sparkContext._temp_dir  # noqa: SLF001 - PySpark has no public way
-        name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
-        exchange = stack.enter_context(Exchange(f"{folder}/{name}", tasks, writers).opened())
-        encode = self._encode_stage(plan.sinks, targets, writers)
-        after_write = _after_write(dedup, tasks)
-        task = ExchangeTask(encode, self._write_stage(targets), exchange, after_write)
-        return rows.mapped(task, receipt.SCHEMA, barrier=True)
+    def write_rows(
+        self,
+        out: DataFrame | FusedStep,
+        sinks: tuple[SinkSpec, ...],
+        targets: Targets,
+        dedup: DedupAttempt | None = None,
+    ) -> RowsWritten:
+        """Encode the rows, and write them. The tasks validate records, too, if `dedup` is given and
+        validates after writing.
 
-    def write(
+        Raise if a planned record was not acknowledged exactly once.
+        """
+        if self.is_in_one_task:
+            job = self._in_one_task(out, sinks, targets, dedup)
+            found = self.collect(job)
+        else:
+            job, found = self._in_two_stages(out, sinks, targets, dedup)
+        return RowsWritten(job, receipt.check(found, targets))
+
+    def _in_one_task(
         self,
         out: DataFrame | FusedStep | PythonRows,
         sinks: tuple[SinkSpec, ...],
         targets: Targets,
-        dedup: DedupAttempt | None = None,
+        dedup: DedupAttempt | None,
     ) -> DataFrame:
-        """Return the job that encodes the rows and writes them. It has not run yet.
+        """Return the job for a small micro-batch, whose only task encodes and writes."""
+        encode = self._encode_stage(sinks, targets, 1)
+        both = EncodeAndWriteTask(encode, self._write_stage(targets), _after_write(dedup, 1))
+        # A stateful plan has one task for each partition of its state. `coalesce` would run all
+        # of them in one task, so the rows are shuffled into one task instead.
+        if self.stages.plan.is_stateful and not isinstance(out, FusedStep | PythonRows):
+            return mapped(out.repartition(1), both, receipt.SCHEMA)
+        return mapped(out.coalesce(1), both, receipt.SCHEMA)
 
-        If `dedup` is given and validates after writing, the writing tasks also validate records.
+    def _side_by_side(
+        self, rows: PythonRows, targets: Targets, dedup: DedupAttempt | None
+    ) -> Sequence[Any]:
+        """Run one job whose tasks run at the same time, and exchange record batches by files."""
+        tasks = rows.reader.task_count
+        writers = min(tasks, len(targets.partitions))
+        encode = self._encode_stage(self.stages.plan.sinks, targets, writers)
+        with self._exchange(writers, tasks).opened() as exchange:
+            after_write = _after_write(dedup, tasks)
+            task = ExchangeTask(encode, self._write_stage(targets), exchange, after_write)
+            return self.collect(rows.mapped(task, receipt.SCHEMA, barrier=True))
+
+    def _in_two_stages(
+        self,
+        out: DataFrame | FusedStep | PythonRows,
+        sinks: tuple[SinkSpec, ...],
+        targets: Targets,
+        dedup: DedupAttempt | None,
+    ) -> tuple[DataFrame, Sequence[Any]]:
+        """Encode the rows in one stage, and write them in another.
+
+        Return the job that reads the rows, and the collected result. Record batches go to their
+        writers by files if all tasks run on this machine, and by Spark's shuffle otherwise.
         """
-        plan = self.stages.plan
-        writers = plan.writers(len(targets.partitions))
-        encode = self._encode_stage(sinks, targets, writers)
-        write = self._write_stage(targets)
-        if self.is_in_one_task:
-            both = EncodeAndWriteTask(encode, write, _after_write(dedup, 1))
-            # A stateful plan has one task for each partition of its state. `coalesce` would run all
-            # of them in one task, so the rows are shuffled into one task instead.
-            if plan.is_stateful and not isinstance(out, FusedStep | PythonRows):
-                return mapped(out.repartition(1), both, receipt.SCHEMA)
-            return mapped(out.coalesce(1), both, receipt.SCHEMA)
+        writers = self.stages.plan.writers(len(targets.partitions))
+        encode, write = self._encode_stage(sinks, targets, writers), self._write_stage(targets)
+        crash = self.stages.crash.of_tasks(self.batch_id)
+        validators = 0 if dedup is None else dedup.validators
+        task = WriteTask(write, _after_write(dedup, validators))
+        if self.stages.reader.slots:
+            with self._exchange(writers).opened() as exchange:
+                job = mapped(out, EncodeToFilesTask(encode, exchange, crash), receipt.SCHEMA)
+                self.collect(job)
+                tasks = max(writers, validators)
+                numbers = self.stages.spark.range(0, tasks, 1, tasks)
+                return job, self.collect(
+                    mapped(numbers, WriteFilesTask(task, exchange), receipt.SCHEMA)
+                )
         # repartitionById, because a hash would put two writers into one task and leave another
         # idle. The manifests (counts of encoded records) have an id of their own: its task adds
         # them up.
-        crash = self.stages.crash.of_tasks(self.batch_id)
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
-        validators = 0 if dedup is None else dedup.validators
         shuffled = encoded.repartitionById(max(writers + 1, validators), "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
-        return mapped(ordered, WriteTask(write, _after_write(dedup, validators)), receipt.SCHEMA)
+        job = mapped(ordered, task, receipt.SCHEMA)
+        return job, self.collect(job)
+
+    def _exchange(self, writers: int, waiting_tasks: int = 0) -> Exchange:
+        # The JVM created this private folder for the run's blocks, and removes it when the run
+        # ends.
+        folder = self.stages.spark.sparkContext._temp_dir  # noqa: SLF001 - PySpark has no public way
+        name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
+        return Exchange(f"{folder}/{name}", writers, waiting_tasks)
 
     def _encode_stage(
         self, sinks: tuple[SinkSpec, ...], targets: Targets, writers: int

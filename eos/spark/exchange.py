@@ -1,11 +1,12 @@
-"""Exchange of record batches by files, among the tasks of one Spark stage on one machine.
+"""Exchange of record batches by files, among the tasks of one attempt on one machine.
 
 Each target partition has one writing task, but every task encodes record batches for all of them.
-If all tasks of an attempt run at once on one machine, they need no shuffle. Each task writes its
-record batches to one file per writer and waits for the other tasks. Then it sends the batches that
-all tasks left for it.
+On one machine this needs no shuffle: each encode task writes its record batches to one file per
+writer, and each writer sends the batches that all encode tasks left for it.
 
-No task waits for another task that can't finish:
+The writers are the tasks of a second Spark job. If all encode tasks run at once, they can be the
+writers themselves: each of them waits for the other encode tasks, and then writes. No task waits
+for another task that can't finish:
 
 - A task that fails leaves its error in the folder. The other tasks raise the same error, so the
   driver gets it whichever task reports first.
@@ -47,14 +48,15 @@ class ExchangeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A folder in which the tasks of one attempt leave record batches for each other.
+    """A folder in which the encode tasks of one attempt leave record batches for its writers.
 
-    There are `tasks` tasks, and the first `writers` of them write. All run at the same time.
+    `waiting_tasks` is the number of encode tasks if they run at the same time and wait for each
+    other.
     """
 
     folder: str
-    tasks: int
     writers: int
+    waiting_tasks: int = 0
 
     @contextmanager
     def opened(self) -> Iterator[Exchange]:
@@ -72,6 +74,23 @@ class Exchange:
 
     def path(self, task: int, kind: str) -> Path:
         return Path(self.folder) / f"{task}.{kind}"
+
+    def batches(self, writer: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows for one writer, in the order of the encode tasks.
+
+        All encode tasks must have finished.
+        """
+        kind = f"for-{writer}"
+        try:
+            names = [each.name.split(".", 1) for each in Path(self.folder).iterdir()]
+        except FileNotFoundError:
+            raise _given_up() from None
+        for task in sorted(int(task) for task, found in names if found == kind):
+            with (
+                pa.OSFile(str(self.path(task, kind)), "rb") as file,
+                pa.ipc.open_stream(file) as stream,
+            ):
+                yield from stream
 
 
 @final
@@ -111,22 +130,12 @@ class Member:
             self._file(writer).write_batch(mine)
 
     def finish(self) -> None:
-        """Report that this task has encoded all its rows, and wait until all other tasks have.
+        """Report that this task has encoded all its rows. Wait until the other `waiting_tasks` have.
 
         Raise if another task fails or dies, or if the driver has given up the attempt."""
         self._open.close()
         self._announce("done", "")
         self._await_others()
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches that all tasks left for this one, in the order of the tasks."""
-        if self._task >= self._exchange.writers:
-            return
-        for source in range(self._exchange.tasks):
-            path = self._exchange.path(source, f"for-{self._task}")
-            if path.exists():
-                with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
-                    yield from stream
 
     def _file(self, writer: int) -> Any:
         found = self._files.get(writer)
@@ -148,7 +157,7 @@ class Member:
             raise _given_up() from None
 
     def _await_others(self) -> None:
-        waiting = set(range(self._exchange.tasks)) - {self._task}
+        waiting = set(range(self._exchange.waiting_tasks)) - {self._task}
         pause_s = _PAUSE_S_MIN
         while True:
             waiting = {task for task in waiting if not self._exchange.path(task, "done").exists()}

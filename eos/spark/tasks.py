@@ -151,6 +151,47 @@ class WriteTask:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodeToFilesTask:
+    """The encode task on one machine: rows in, record batches into files. It returns no rows."""
+
+    stage: EncodeStage
+    exchange: Exchange
+    crash: Dies
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        task, attempt = _task()
+        try:
+            if attempt > 0:
+                raise AttemptFailedError(
+                    "task_attempt_repeated",
+                    f"encode task attempt {attempt}: an earlier attempt may have left record "
+                    "batches",
+                )
+            self.crash.reached("encode:before")
+            with self.exchange.member(task) as member:
+                for batch in self.stage.encode(batches, task):
+                    member.put(batch)
+            self.crash.reached("encode:after")
+            yield from ()
+        except EosError as error:
+            raise self.seal.crossing(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFilesTask:
+    """The write task on one machine: it sends the record batches of all files for its number."""
+
+    task: WriteTask
+    exchange: Exchange
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        (number,) = (number for batch in numbers for number in batch.column(0).to_pylist())
+        yield from self.task(self.exchange.batches(number))
+
+
+@dataclass(frozen=True, slots=True)
 class EncodeAndWriteTask:
     """The function of a small micro-batch's single task, which encodes rows and writes them."""
 
@@ -195,7 +236,7 @@ class ExchangeTask:
                     member.put(batch)
                 self.write.crash.reached("encode:after")
                 member.finish()
-                receipts = self.write.write(member.batches(), attempt)
+                receipts = self.write.write(self.exchange.batches(task), attempt)
                 self.after_write(task)
                 yield receipts
             except EosError as error:

@@ -44,12 +44,12 @@ def work(exchange: Exchange, task: int, batches: list[pa.RecordBatch]) -> list[s
         for each in batches:
             member.put(each)
         member.finish()
-        return [blob.decode() for got in member.batches() for blob in got["blob"].to_pylist()]
+        return [blob.decode() for got in exchange.batches(task) for blob in got["blob"].to_pylist()]
 
 
 @pytest.fixture
 def exchange(tmp_path: Path):
-    with Exchange(str(tmp_path / "exchange"), tasks=3, writers=WRITERS).opened() as found:
+    with Exchange(str(tmp_path / "exchange"), WRITERS, waiting_tasks=3).opened() as found:
         yield found
 
 
@@ -66,6 +66,18 @@ def test_each_writer_gets_its_rows_in_the_order_of_the_tasks(exchange: Exchange)
     assert found[2] == []  # this task only encodes
 
 
+def test_a_later_job_gets_the_rows_of_any_number_of_tasks_in_their_order(tmp_path: Path):
+    with Exchange(str(tmp_path / "exchange"), WRITERS).opened() as exchange:
+        for task in (10, 2, 11, 0):
+            with exchange.member(task) as member:
+                member.put(batch(task, 0, [0]))
+        found = [blob.decode() for got in exchange.batches(0) for blob in got["blob"].to_pylist()]
+        assert found == ["0 0 0", "2 0 0", "10 0 0", "11 0 0"]
+        assert list(exchange.batches(1)) == []
+    with raises("attempt_given_up", AttemptFailedError):
+        list(exchange.batches(0))
+
+
 def test_no_task_finishes_before_all_have_left_their_rows(exchange: Exchange):
     order: list[str] = []
 
@@ -73,7 +85,7 @@ def test_no_task_finishes_before_all_have_left_their_rows(exchange: Exchange):
         with exchange.member(task) as member:
             member.finish()
             order.append("finished")
-            assert len(list(member.batches())) == 1
+            assert len(list(exchange.batches(task))) == 1
 
     def late() -> None:
         with exchange.member(2) as member:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from eos.faults import CrashPlan
 from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
+from eos.seal import CrossingError
 from eos.spark import tasks
+from eos.spark.exchange import Exchange
 
 TARGETS = Targets.of({"out": (1, 1_000_000)})
 NO_CRASH = CrashPlan.from_environment().of_tasks(0)
@@ -49,8 +52,9 @@ def second_attempt() -> Iterator[None]:
         tasks.EncodeTask(ENCODE, NO_CRASH),
         tasks.WriteTask(WRITE),
         tasks.EncodeAndWriteTask(ENCODE, WRITE),
+        tasks.EncodeToFilesTask(ENCODE, Exchange("nowhere", 1), NO_CRASH),
     ],
-    ids=["encode", "write", "both"],
+    ids=["encode", "write", "both", "files"],
 )
 def test_modules_are_no_garbage_for_a_worker(task: Callable[[Iterator[Any]], Any]) -> None:
     """Spark lets it look for some after each task, which costs more than a small task does."""
@@ -63,3 +67,14 @@ def test_modules_are_no_garbage_for_a_worker(task: Callable[[Iterator[Any]], Any
     with suppress(Exception):
         list(task(iter(())))
     assert gc.get_freeze_count() < frozen + len(since)
+
+
+def test_a_repeated_task_leaves_no_record_batches_next_to_those_of_the_first(
+    tmp_path: Path,
+) -> None:
+    with Exchange(str(tmp_path / "exchange"), 1).opened() as exchange:
+        task = tasks.EncodeToFilesTask(ENCODE, exchange, NO_CRASH)
+        with pytest.raises(CrossingError) as caught:
+            list(task(iter(())))
+        assert "task_attempt_repeated" in str(caught.value)
+        assert list(exchange.batches(0)) == []
