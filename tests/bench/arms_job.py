@@ -64,7 +64,7 @@ class Collected:
 @contextmanager
 def _heard_by(heard: Collected) -> Iterator[None]:
     """What the console hears during a run, `heard` does, too."""
-    shown = pipeline.shown
+    shown = pipeline.show_events
 
     @contextmanager
     def both(bus: Bus, *of_a_run: Any) -> Iterator[ProgressLine | None]:
@@ -72,11 +72,11 @@ def _heard_by(heard: Collected) -> Iterator[None]:
         with shown(bus, *of_a_run) as live:
             yield live
 
-    pipeline.shown = both
+    pipeline.show_events = both
     try:
         yield
     finally:
-        pipeline.shown = shown
+        pipeline.show_events = shown
 
 
 class Job:
