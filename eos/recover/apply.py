@@ -56,11 +56,12 @@ def act(
         client.agree_on_profile(short_deadline())
         # An open transaction may hide the group's offsets now. The fence ends the transaction, so
         # the change is computed after the fence.
+        early: LedgerChange | None = None
         with suppress(UnavailableError):
-            change = propose(planned, client, verb, take_over=take_over)
-            if change.after is None:
-                _rename(planned, change)
-                return AppliedChange(change)
+            early = propose(planned, client, verb, take_over=take_over)
+        if early is not None and early.after is None:
+            _rename(planned, early)
+            return AppliedChange(early)
         source = LiveSource(planned, client)
         require_no_members(planned, source, short_deadline())
         crash = CrashPlan.from_environment()
