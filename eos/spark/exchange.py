@@ -130,7 +130,7 @@ class Member:
             self._file(writer).write_batch(mine)
 
     def finish(self) -> None:
-        """Report that this task has encoded all its rows. Wait until the other `waiting_tasks` have.
+        """Report that this task has encoded all its rows, and wait for the other `waiting_tasks`.
 
         Raise if another task fails or dies, or if the driver has given up the attempt."""
         self._open.close()
