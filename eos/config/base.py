@@ -1,4 +1,4 @@
-"""Which base class, types and helpers do all parts of a configuration file share?"""
+"""The base class, types and helpers of the models for pipeline files and profiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eos.sql_text import not_a_condition
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
-# SQL accepts such a name of a stage or column without quotes.
+# A name of a column or step that Spark SQL accepts without backticks.
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 
@@ -94,7 +94,10 @@ def require_unique(kind: str, names: Iterable[str]) -> None:
 
 
 def one_as_list(value: object) -> object:
-    """Wrap a single mapping in a list, so that a list of one needs no brackets."""
+    """Wrap a single mapping in a list, so that a file may leave out the brackets of a list of one.
+
+    Return any other value unchanged.
+    """
     return [value] if isinstance(value, dict) else value
 
 
