@@ -110,10 +110,10 @@ class Places:
         return Place(1, 1, "")
 
     def _existing(self, places: Mapping[Location, Place], location: Location) -> Location:
-        """Return the location without a list index that is not in the file.
+        """Return the location without those parts that are not in the file.
 
-        If a validator wrapped a single value in a list, its location has an index 0 that the file
-        lacks.
+        Such a part is a missing key, or index 0 of a list in which a validator wrapped a single
+        value.
         """
         existing: Location = ()
         for part in location:
