@@ -38,14 +38,15 @@ KAFKA_COLUMNS = (
     "timestampType",
 )
 
-# Tags of a value that has two forms, so that only problems of the form in use are reported.
-# `problems` removes these tags from locations, because no file contains them.
+# Pydantic's tags for values with two forms: a word or a mapping; dedup by a producer or by columns.
+# With a tag, pydantic reports only the problems of the form that the file uses. `problems` removes
+# the tags from locations, because no file contains them.
 WORD, MAPPING = "(a word)", "(a mapping)"
 PRODUCER, COLUMNS = "(by a producer)", "(by columns)"
 
 
 class Strict(BaseModel):
-    """Base of every part of a file: unknown keys are rejected, values never change."""
+    """Base class of all models of configuration files: immutable, and unknown keys are rejected."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True

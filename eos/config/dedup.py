@@ -152,10 +152,10 @@ class Dedup(Strict):
 
 
 def _require_readable(source: Source, name: str, text: str) -> None:
-    """Raise ValueError if one part of the stamp (`name`: id, epoch or sequence) can't be read.
+    """Raise ValueError if an id, epoch or sequence (`name`) can't be read where `text` says.
 
-    Stamps are read from raw records. So a part may be in a header, in the key or in a JSON value,
-    but not in a value that must first be decoded from Avro or Protobuf.
+    Dedup reads them from raw records: from a header, the key or a JSON value, but not from a value
+    that must first be decoded from Avro or Protobuf.
     """
     place, is_column = place_of(text)[0], _CALL.fullmatch(text) is None and text != "key"
     coded = _coding(source)
@@ -179,9 +179,10 @@ def _columns(read: Any) -> tuple[str, ...]:
 
 
 def columns_of(source: Source) -> tuple[str, ...]:
-    """Return the columns that a part of the stamp may be read from: the fields of a JSON value.
+    """Return the columns from which dedup may read a producer's id, epoch or sequence number.
 
-    Return none if the value has another format, or if `as` makes its fields one column.
+    These are the fields of a JSON value. Return none if the value has another format, or if `as`
+    makes its fields one column.
     """
     if isinstance(source.value, str) or source.value.column is not None:
         return ()
@@ -196,9 +197,10 @@ def _coding(source: Source) -> str:
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:
-    """Return where a part of the stamp is read: ("header", NAME), ("value", PATH) or ("key", "").
+    """Return where dedup reads a producer's id, epoch or sequence number, as `text` declares it.
 
-    A column's name is a path in the JSON value.
+    The result is ("header", NAME), ("value", PATH) or ("key", ""). A column's name is a path in the
+    JSON value.
     """
     call = _CALL.fullmatch(text)
     if call is not None:
