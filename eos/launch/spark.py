@@ -118,9 +118,8 @@ def command(
 ) -> list[str]:
     """Return the spark-submit command line that runs a pipeline.
 
-    `job` has the arguments of eos/job/run.py. `conf` has the profile's Spark settings. `options`
-    are the user's options for spark-submit, which override them. `sockets` is a private folder for
-    the sockets of Python workers; without it, they use TCP.
+    `job` has the arguments of eos/job/run.py. The user's `options` for spark-submit override the
+    profile's settings in `conf`. Python workers use sockets in the private folder `sockets`, or TCP.
     """
     settings, rest = _settings(conf, options)
     _refuse_cluster_mode(settings, rest)
@@ -128,9 +127,8 @@ def command(
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    # Put the jars on the driver's class path if possible, else into --jars. On the class path,
-    # their classes can be in the class-data archive, which makes starts faster. In --jars, they
-    # would also be copied for the tasks that run in this JVM.
+    # Prefer the class path to --jars: its classes can be in the class-data archive, which makes
+    # starts faster. Jars in --jars would also be copied for the tasks that run in this JVM.
     if not put_on_class_path(spark, chosen, jars, settings, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
