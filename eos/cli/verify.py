@@ -164,8 +164,8 @@ def _write_dropped(
     if planned.dedup is None:
         raise UsageError(
             "dropped_without_dedup",
-            f"--dropped {path}: {planned.names.pipeline} has no `dedup` by producer, so it drops "
-            "no records",
+            f"--dropped {path}: {planned.names.pipeline} has no `dedup` by producer, so no "
+            "record was dropped as a duplicate",
             hint="remove --dropped: it lists records that `dedup: {producer: ...}` dropped",
         )
     try:

@@ -119,7 +119,7 @@ def command(
     """Return the spark-submit command line that runs a pipeline.
 
     `job` has the arguments of eos/job/run.py. The user's `options` for spark-submit override the
-    profile's settings in `conf`. Python workers use sockets in the private folder `sockets`, or TCP.
+    profile's settings in `conf`. Python workers use sockets in the folder `sockets`, or else TCP.
     """
     settings, rest = _settings(conf, options)
     _refuse_cluster_mode(settings, rest)

@@ -7,8 +7,8 @@
     ROOT/keep           if it exists, the cluster runs on without users
     ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
 
-If there is no class-data archive yet, the JVM of node 1 writes the names of its loaded classes to
-`node-1/classes`. The archive, which shortens later startups, is made from this list.
+If there is no class-data archive yet, each node's JVM writes the names of its loaded classes to the
+file `classes` in its folder. The archive, which shortens later startups, is made from node 1's.
 """
 
 from __future__ import annotations
