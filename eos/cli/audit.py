@@ -1,4 +1,4 @@
-"""`eos audit`: which outcome did a pipeline's transactions have, and are they consistent?"""
+"""`eos audit`: list the outcomes of a pipeline's transactions, and contradictions between them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def maintain(arguments: Sequence[str]) -> int:
-    """Compact the whole audit table and delete files that no reader needs. Runs do this too."""
+    """Compact the audit table of all pipelines, and delete files that no reader needs.
+
+    A run does the same for its own pipeline.
+    """
     parser = Parser(prog="maintain", description=maintain.__doc__)
     parser.add_profile("profile with the state root: conf/NAME.yaml")
     profile = load_profile(parser.parse(arguments).profile, Path.cwd())

@@ -1,4 +1,4 @@
-"""`eos broker`: how is the embedded Kafka broker kept running beyond a pipeline's run?"""
+"""`eos broker`: start, stop and inspect an embedded Kafka broker that outlives a pipeline's run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         kafka = EmbeddedKafka(root, nodes=options.nodes, port=options.port, version=options.version)
         kafka.start()
         kafka.keep()
-        kafka.stop()  # releases it only: after keep() it continues to run
+        kafka.stop()  # after keep(), this only ends our use: the broker continues to run
     elif options.broker_verb == "stop":
         EmbeddedKafka(root).end()
     found = status_of(root)

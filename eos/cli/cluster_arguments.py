@@ -1,6 +1,7 @@
-"""Which arguments have the verbs for the transactions of one pipeline?
+"""The arguments of the commands that read or change a pipeline's state in Kafka.
 
-Like `offline_arguments`, this module imports nothing heavy.
+These are `eos status`, `audit`, `report`, `verify`, `recover` and `replay`. Each `--help` loads
+this module, so it imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ Examples:
 """
 _RECOVER = """\
 Explain the state of a pipeline: compare ledger, checkpoint, consumer group and source, and show
-what the next run would do. With a verb, show what it would change; with --yes, apply the change.
+what the next run would do. With one of the changes below, show it; with --yes, apply it.
 
   eos recover orders
   eos recover orders --set-checkpoint-aside
@@ -154,7 +155,7 @@ def _recover(eos: Parser) -> None:
         "--take-over",
         "proceed even if another instance may be running: that one is fenced and exits",
     )
-    verbs = recover.add_argument_group("verbs, at most one").add_mutually_exclusive_group()
+    verbs = recover.add_argument_group("changes, at most one").add_mutually_exclusive_group()
     verbs.add_argument(
         "--adopt-checkpoint",
         nargs="?",

@@ -1,6 +1,7 @@
-"""`eos completion`: which words complete a command in a shell?
+"""`eos completion`: completion of `eos` commands in bash, zsh and fish.
 
-The shell runs `eos` for each TAB. argcomplete finds the argument that the cursor is at.
+At each TAB, the shell runs `eos`, which prints the possible words. argcomplete finds out which
+argument the cursor is at.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete() -> None:
-    """Write the words for the command in the environment to the shell, and end the process."""
+    """Print the possible words for the shell's current command line, and end the process.
+
+    The shell passes that command line in environment variables.
+    """
     autocomplete(command_line(), always_complete_options=False, default_completer=Values())
 
 
 class Values(BaseCompleter):
-    """Values of arguments: names of this project, or else files."""
+    """Possible values of an argument: names of this project's pipelines or profiles, or files."""
 
     def __call__(
         self, *, prefix: str, action: argparse.Action, **_context: object
@@ -50,7 +54,10 @@ class Values(BaseCompleter):
 
 
 def _name(file: Path) -> str:
-    """Return a pipeline's name without parsing its file, which would delay each TAB."""
+    """Return a pipeline's name by a text search: parsing its YAML would delay each TAB.
+
+    Return the folder's name if the file has none.
+    """
     text = file.read_text(encoding="utf-8", errors="replace")
     found = _NAME.search(text)
     return found[1] if found else file.parent.name

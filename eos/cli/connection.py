@@ -1,4 +1,4 @@
-"""How do verbs reach the cluster of a pipeline?"""
+"""Kafka connections of the `eos` commands."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ def connected(pipeline: PipelineFile, profile: Profile) -> Iterator[tuple[Plan, 
 
 @contextmanager
 def client_of(planned: Plan) -> Iterator[KafkaClient]:
-    """Yield a client for the plan's addresses. Errors about missing permissions name its user."""
+    """Yield a client for the plan's brokers.
+
+    Within the context, errors about missing rights name the profile's Kafka user.
+    """
     with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
         yield client

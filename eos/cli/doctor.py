@@ -1,4 +1,4 @@
-"""`eos doctor`: what do this machine and the cluster lack, and how is it fixed?"""
+"""`eos doctor`: check what this machine and the cluster lack for a run, with a fix for each."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def _checks(
 
 
 def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return the addresses to connect to.
+    """Return the addresses of the profile's brokers if they can be queried.
 
-    Empty if no address listens, or if the embedded broker is stopped.
+    Return none if the check of ports found no address that accepts connections, or if the embedded
+    broker is stopped.
     """
     if profile.kafka.bootstrap is None:
         running = status_of(profile.local_root / "broker").bootstrap

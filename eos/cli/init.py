@@ -1,4 +1,4 @@
-"""`eos init`: how is a project folder created, with a pipeline that lints, passes and runs?"""
+"""`eos init`: create a project folder with a pipeline whose tests pass and that runs unchanged."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def files(name: str) -> Mapping[str, str]:
-    """Return the text of each file of a project, by path."""
+    """Return the text of each file of a new project, by path. `name` is the pipeline's name."""
     found = {
         place.replace(_PLACEHOLDER, name): (
             (_TEMPLATE / source).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
@@ -94,13 +94,14 @@ def files(name: str) -> Mapping[str, str]:
 
 
 def requirement() -> str:
-    """Return the requirement for the origin of this `eos`, as recorded by pip (PEP 610).
+    """Return the line of requirements.txt that installs this `eos` from the same origin.
 
-    It names a checkout, an address, or only the version.
+    pip has recorded the origin (PEP 610): a checkout or an address. Without a record, the line has
+    only the version.
     """
     try:
         noted = metadata.distribution("spark-eos").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:  # on the path, and never installed
+    except metadata.PackageNotFoundError:  # found on Python's path, but not installed by pip
         noted = None
     if not noted:
         return f"spark-eos[testing]=={eos.__version__}"

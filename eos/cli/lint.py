@@ -1,4 +1,4 @@
-"""`eos lint`: what is wrong in pipeline files? Needs neither Kafka, Spark's JVM nor a network."""
+"""`eos lint`: report problems in pipeline files, without Kafka, Spark's JVM or a network."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
 
 _BLOCK = re.compile(r"^```ya?ml\b[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
-# A complete pipeline has these keys, even if one of the last two is misspelt. Parts of a pipeline
-# and other YAML are skipped.
+# In Markdown, a block of YAML is checked as a pipeline if it has `version` and one of `source` and
+# `sink`: the other one may be misspelt. Parts of a pipeline and other YAML are skipped.
 _VERSION_KEY = re.compile(r"^version:", re.MULTILINE)
 _SOURCE_OR_SINK = re.compile(r"^(source|sink):", re.MULTILINE)
 
@@ -42,9 +42,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:
-    """Print all problems of all files; return 1 if one is an error.
+    """Print all problems of all files. Return 1 if there is an error, else 0.
 
-    Warnings may be intended, so they return 0. A missing or unreadable file raises UsageError.
+    Warnings and notes don't count, because they may be intended. A missing or unreadable file
+    raises UsageError.
     """
     texts = [(path, text) for path in paths for text in _pipelines(path)]
     problems = [problem for path, text in texts for problem in _find(path, text)]
@@ -70,29 +71,38 @@ def find(path: Path) -> Iterable[Problem]:
 
 
 def errors(path: Path) -> list[Problem]:
-    """Return the errors that certainly prevent a run, within a tenth of a second.
+    """Return the errors that are certain to prevent a run, within a tenth of a second.
 
-    Skipped are steps that need other modules imported, and words of a rule that may name a column:
-    only Spark can decide about these.
+    Two checks of `eos lint` are skipped, because only the driver can decide: Python steps whose
+    modules import other packages, and names in a rule that may be columns.
     """
     return [each for each in _find(path, None, launches=True) if each.severity == "error"]
 
 
 def _pipelines(path: Path) -> list[str | None]:
-    """Return the text of each pipeline in a Markdown file; [None] if `path` is a pipeline file."""
+    """Return the text of each pipeline in a Markdown file.
+
+    If `path` is a pipeline file, return [None]: its text is read later.
+    """
     is_markdown = path.suffix.lower() in (".md", ".markdown")
     return [*_in_markdown(text_of(path, "the document"))] if is_markdown else [None]
 
 
 def _in_markdown(document: str) -> Iterator[str]:
-    """Yield each pipeline of a document, padded so that its line numbers are the document's."""
+    """Yield the text of each pipeline in a document.
+
+    Empty lines before the text make its line numbers equal to those in the document.
+    """
     for block in _BLOCK.finditer(document):
         if _VERSION_KEY.search(block["text"]) and _SOURCE_OR_SINK.search(block["text"]):
             yield "\n" * document.count("\n", 0, block.start("text")) + block["text"]
 
 
 def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:
-    """Return the problems of the file's text and of its valid parts."""
+    """Yield the problems of a pipeline file, and of the files that it names.
+
+    With `launches`, leave out problems that only the driver can be certain of.
+    """
     problems, parts = load_parts(path, text=text)
     found = [*problems, *_rules(parts, launches), *_unread_schemas(parts)]
     # A user's module may print on import; stdout is for the findings.
@@ -104,10 +114,10 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
 
 
 def _repeated_names(paths: Sequence[Path]) -> Iterable[Problem]:
-    """Yield a warning for each file of a project that has the name of another one.
+    """Yield a warning for each file with the same pipeline name as an earlier file of its project.
 
-    All that a pipeline keeps is identified by its name and the profile. It is no error, because
-    such files may be intended for different profiles, such as dev and prod.
+    Under one profile, both pipelines would share ledger, group and transactional id. It is no
+    error, because the files may be intended for different profiles, such as dev and prod.
     """
     first: dict[tuple[Path, str], Path] = {}
     for path in dict.fromkeys(path.resolve() for path in paths) if len(paths) > 1 else ():
@@ -168,11 +178,12 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
 
 
 def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
-    """Yield the problems of rules.
+    """Yield the problems of the rules in `expect`.
 
-    A function with changing results is an error here: the dead letters are computed a second time.
+    A nondeterministic function such as `rand()` is an error in a rule, because rules are evaluated
+    a second time to write the dead letters.
     """
-    columns = None  # unknown, or known to the registry only
+    columns = None  # column names are unknown, for example because only the registry has the schema
     if parts.source is not None:
         try:
             read = decode(parts.source, (), parts.folder)
@@ -207,9 +218,11 @@ def _unread_schemas(parts: Parts) -> Iterable[Problem]:
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
-    """Yield a warning for each function whose result changes when a micro-batch is retried.
+    """Yield a warning for each function in a query whose result changes when a micro-batch is
+    retried.
 
-    In a pipeline file it has the query's position, because the text's layout in YAML is not known.
+    For a query in its own file, the warning has the function's line and column. For a query in the
+    pipeline file, it has the position of the whole query.
     """
     for found in sql_text.unstable(query.text):
         message = f"`{found.function}` {found.reason}"
@@ -220,7 +233,8 @@ def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
 
 
 def _unstable_calls(reference: str) -> Iterable[Problem]:
-    """Yield the same warnings for a Python function, at its own lines."""
+    """Yield a warning for each call in a Python step whose result changes when a micro-batch is
+    retried, such as `random.random()`."""
     file = nondeterministic_calls.file_of(reference)
     for found in (
         nondeterministic_calls.unstable(file, reference.partition(":")[2])

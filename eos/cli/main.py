@@ -1,7 +1,7 @@
-"""`eos`: which verbs does the command line have? Data goes to stdout, all else to stderr.
+"""The command line `eos`. Results go to stdout, everything else to stderr.
 
-Each verb is a module of this package whose `run` gets the parsed options. It is imported once the
-arguments are valid, so `--help` and usage errors appear at once.
+Each command (verb) is a module of this package whose `run` gets the parsed options. The module is
+imported only after the arguments are found valid, so `--help` and usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def command_line() -> Parser:
 
 
 def command(arguments: Sequence[str]) -> Callable[[], int]:
-    """Return a function that runs the verb, already imported. A usage error exits with 2."""
+    """Parse the arguments and import the verb's module. Return a function that runs the verb.
+
+    A usage error exits with 2.
+    """
     if arguments[:1] == ["run"]:
         from eos.cli.run import run
 

@@ -1,7 +1,7 @@
-"""Which arguments have the verbs for files, for this machine, and for a run?
+"""The arguments of the commands for files, for this machine, and for a run.
 
-`eos --help`, each `--help` and shell completion load all declarations, so this module imports
-nothing heavy.
+`eos --help`, the `--help` of each command and shell completion load all declarations, so this
+module imports nothing that takes time.
 """
 
 from __future__ import annotations
@@ -132,9 +132,10 @@ def _files(eos: Parser) -> None:
 
 
 def _run(eos: Parser) -> None:
-    """Declare the arguments of a run for completion only: the launcher parses them itself.
+    """Declare the arguments of `eos run` for shell completion only.
 
-    Only it knows which words are the values of spark-submit's options.
+    The launcher parses the arguments of a run itself, because some of them are passed on to
+    spark-submit.
     """
     run = eos.add_verb("run", "Run a pipeline; takes the arguments of ./spark-submit.sh.")
     run.add_argument("pipeline")

@@ -1,4 +1,4 @@
-"""How do all verbs parse their arguments? They share a parser's layout, errors and suggestions."""
+"""The argument parser that all `eos` commands (verbs) share: help, usage errors, suggestions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos.suggestion import suggestion
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of one verb, or of a group of verbs. A usage error prints it and exits with 2."""
+    """Parser of one verb, or of a group of verbs. A usage error is printed and exits with 2."""
 
     def __init__(self, *, is_group: bool = False, **texts: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
@@ -24,7 +24,11 @@ class Parser(argparse.ArgumentParser):
     def add_verb(
         self, name: str, summary: str, about: str = "", codes: str = "", *, is_group: bool = False
     ) -> Parser:
-        """Return the parser of a new verb of this group. The group's help has the summary."""
+        """Add a verb to this group, and return the verb's parser.
+
+        `summary` is the line in the group's help, `about` the text of the verb's own help. `codes`
+        lists its exit codes below.
+        """
         assert self._added is not None, "only a group has verbs"
         self.verbs[name] = self._added.add_parser(
             name, help=summary, description=about or summary, epilog=codes, is_group=is_group
@@ -49,9 +53,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, action="store_true", help=about)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Return the options of the verb that `arguments` begin with, and its parser as `parser`.
+        """Parse arguments that begin with the name of a verb, and return its options.
 
-        Options may be anywhere between the other arguments.
+        The attribute `parser` of the result is the verb's parser. Options may be anywhere between
+        the other arguments.
         """
         if arguments and arguments[0] in self.verbs:
             return self.verbs[arguments[0]].parse(arguments[1:])
@@ -74,7 +79,8 @@ class Parser(argparse.ArgumentParser):
         self._reject(arguments)
 
     def _reject(self, arguments: Sequence[str]) -> NoReturn:
-        """Report the first unknown option, or else an argument too many."""
+        """Exit with a usage error about the first unknown option. If all options are known, the
+        error is about the first surplus argument."""
         for argument in arguments:
             if argument.startswith("-"):
                 option = argument.partition("=")[0]
@@ -84,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(low: int, high: int | None = None) -> Callable[[str], int]:
-    """Return a function that parses a whole number in this range."""
+    """Return a function that parses a whole number from `low` to `high` (None: no upper limit)."""
     chosen = f"a number from {low} to {high}" if high else f"a number, {low} or more"
 
     def parse(text: str) -> int:

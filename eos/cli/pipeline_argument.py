@@ -1,4 +1,4 @@
-"""How do verbs find a pipeline: by the path of its file, its folder, or its name?"""
+"""The lookup of a command's PIPELINE argument: the path of a file, its folder, or a name."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def file_of(argument: str) -> Path:
     if is_there or "/" in argument or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
         return path
     project = project_of(Path.cwd() / "pipeline.yaml")
-    # The name in the file counts. Its folder may have another name, even that of another pipeline.
+    # Compare with the `name` in each file. A folder may have another name than its pipeline, even
+    # the name of another pipeline.
     files = sorted((project / "pipelines").glob("*/pipeline.yaml"))
     for file in sorted(files, key=lambda file: file.parent.name != argument):
-        with suppress(UsageError):  # an unrelated file may not be text
+        with suppress(UsageError):  # skip a file that is not text: it is another pipeline's
             if name_of(file)[0] == argument:
                 return _relative(file)
     pipelines = project / "pipelines"
@@ -46,7 +47,7 @@ def file_of(argument: str) -> Path:
 
 
 def _relative(path: Path) -> Path:
-    """Return the path relative to the working folder if it is inside."""
+    """Return the path relative to the working folder, or unchanged if it is not inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -67,7 +68,10 @@ def audit_location(profile: Profile) -> Path:
 
 
 def since(text: str | None) -> datetime | None:
-    """Return the time of `--since`, which is a time or a duration before now."""
+    """Return the time that `--since` gives, as a time or as a duration before now.
+
+    Return None without `--since`.
+    """
     if text is None:
         return None
     now = datetime.now(timezone.utc)

@@ -1,4 +1,4 @@
-"""`eos plan`: what will run? With --check: do the cluster and Spark accept it?"""
+"""`eos plan`: print what a run executes. With --check, also test it on the cluster and on Spark."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
 def _spark(
     pipeline: PipelineFile, profile: Profile, planned: Plan, known: TablesInLedger | None
 ) -> Iterator[Check]:
-    """Yield the checks of steps, sinks and tables on a local Spark without Kafka.
+    """Yield the results of checking steps, sinks and tables on a local Spark without Kafka.
 
-    A startup would reject the same.
+    A startup makes the same checks, and stops at a failed one.
     """
     from eos.spark.local_session import local_session
 
@@ -110,7 +110,7 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
 
 def _lookup_tables(session: SparkSession, planned: Plan) -> Iterator[Check]:
-    """Yield a check of each table that steps join."""
+    """Yield a check result for each table that steps join: are its columns those of the file?"""
     from eos.spark.lookup_tables import require
 
     def check(each: LookupTable) -> Check:
@@ -124,7 +124,10 @@ def _lookup_tables(session: SparkSession, planned: Plan) -> Iterator[Check]:
 def _delta_tables(
     session: SparkSession, planned: Plan, known: TablesInLedger | None
 ) -> Iterator[Check]:
-    """Yield a check of each table that is written."""
+    """Yield a check result for each Delta table that is written.
+
+    It says what the next run would do with the table: create it, write it, or stop.
+    """
     from eos.delta.sinks import open_delta_sinks
     from eos.faults import CrashPlan
     from eos.observe.bus import Bus
@@ -147,9 +150,9 @@ def _delta_tables(
 
 
 def _tables_in_ledger(planned: Plan) -> TablesInLedger | None:
-    """Return the state of Delta tables in the ledger; None if it is unavailable.
+    """Return what the ledger records about the pipeline's Delta tables.
 
-    The checks of the cluster report the reason.
+    Return None if the ledger is empty or can't be read. The cluster's checks report an error.
     """
     from eos.cli.connection import client_of
     from eos.delta.sinks import TablesInLedger, newest_attempt

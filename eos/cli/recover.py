@@ -1,6 +1,7 @@
-"""`eos recover`: why did a pipeline stop, and how does it resume?
+"""`eos recover`: explain why a pipeline stopped, and change the position at which it resumes.
 
-Without a verb it explains. With a verb it shows the change, and with --yes it applies it.
+Without a change option, such as --accept-start, the command explains. With one, it shows what would
+change. With --yes, it applies the change.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     verb = _verb(options)
     if verb is None and options.yes:
         options.parser.error(
-            "--yes applies the change of a verb: add one, such as --set-checkpoint-aside"
+            "--yes applies a change: add the option of one, such as --set-checkpoint-aside"
         )
     command = command_of(options.pipeline, _options_to_repeat(options))
     with _readable():
@@ -61,7 +62,7 @@ def _explain(planned: Plan, client: KafkaClient, command: Command, *, is_json: b
 def _change(
     planned: Plan, client: KafkaClient, verb: Verb, command: Command, options: argparse.Namespace
 ) -> int:
-    """Apply the change of a verb with --yes, else propose it."""
+    """Apply a change with --yes; without it, only show the change. Return the exit code."""
     if options.yes:
         done = act(planned, client, verb, reason=options.why, take_over=options.take_over)
     else:
@@ -72,7 +73,7 @@ def _change(
 def _print_change(
     planned: Plan, done: AppliedChange, command: Command, *, is_done: bool, is_json: bool
 ) -> int:
-    """Print the change and return the exit code, 0 if there is nothing left to do."""
+    """Print the change. Return 0 if it is applied or nothing would change, else 1."""
     change = done.change
     code = 0 if is_done or change.is_nothing else 1
     next_step = command(f"{change.verb} --yes")
@@ -100,7 +101,7 @@ def _print_change(
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Raise an error of the file system as UnavailableError."""
+    """Turn an OSError within the context into an UnavailableError with path and reason."""
     try:
         yield
     except OSError as error:
@@ -139,7 +140,7 @@ def _verb(options: argparse.Namespace) -> Verb | None:
 
 
 def _options_to_repeat(options: argparse.Namespace) -> list[str]:
-    """Return the options that the next command needs, too."""
+    """Return the options that the suggested next command must repeat, such as --profile."""
     found = ["--profile", options.profile] if options.profile else []
     found += ["--take-over"] if options.take_over else []
     return found + (["--why", options.why] if options.why else [])

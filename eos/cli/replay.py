@@ -1,4 +1,4 @@
-"""`eos replay`: how are dead letters written back to their source topics, each once?"""
+"""`eos replay`: write dead letters back to their source topics, each once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rules(choice: str | None, known: Sequence[str], waiting: Mapping[str, int]) -> list[str]:
-    """Return the rules to replay: those of the file, and others that have dead letters."""
+    """Return the rules to replay: `choice`, or without it all rules.
+
+    All rules are those of the pipeline file (`known`) and others that have dead letters.
+    """
     every = list(dict.fromkeys([*known, *sorted(waiting)]))
     if choice is None:
         return every

@@ -1,4 +1,4 @@
-"""`eos report`: how is an HTML page about a pipeline's transactions written?"""
+"""`eos report`: write one HTML page about a pipeline's transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     location = audit_location(profile)
     begin = since(options.since)
     names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names
-    # Check this first: a missing folder should not show after minutes.
+    # Check the output path first. Otherwise a missing folder would be reported only after the
+    # table was read, which may take minutes.
     output = _writable(options.output or Path(f"{names.pipeline}.report.html"))
     content = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
     cluster = None if options.offline else _live(pipeline, profile, content)
@@ -61,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _live(pipeline: PipelineFile, profile: Profile, content: PageContent) -> ClusterState:
-    """Return the cluster's state; if it does not answer, the page lacks only this part."""
+    """Return the cluster's state.
+
+    If the cluster does not respond, return a state with the reason, which the page shows instead.
+    """
     try:
         with connected(pipeline, profile) as (planned, client):
             names = planned.names
@@ -89,7 +93,7 @@ def _writable(output: Path) -> Path:
 
 
 def _write(output: Path, text: str) -> None:
-    """Write the page completely or not at all: a browser may read a page that is renewed."""
+    """Write the page to another file and rename it, so that a browser never reads half a page."""
     try:
         with TemporaryDirectory(dir=output.parent, prefix=".report-") as aside:
             created = Path(aside) / "page"

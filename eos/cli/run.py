@@ -1,4 +1,4 @@
-"""How is a pipeline started? `eos run` and `./spark-submit.sh` both execute this module.
+"""The start of a pipeline. `eos run` and `./spark-submit.sh` both execute this module:
 
     python -m eos.cli.run PIPELINE ...
 
@@ -27,9 +27,9 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 
 def become(arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by the parent of spark-submit, which gets all further signals.
+    """Replace this process by the launcher, which starts spark-submit, by exec.
 
-    The exit code is that process's, too.
+    So signals to this process reach the launcher, and its exit code is this process's.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -42,10 +42,10 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def refuse_wrong(pipeline: Path) -> None:
-    """Raise UsageError for errors in a file, its steps and sinks.
+    """Raise UsageError if `eos lint` finds errors in the file, its steps or its sinks.
 
-    The driver checks modules that import other packages, and all that `lint` skips: only the
-    driver's machine may have these packages.
+    Python steps whose modules import other packages are not checked here: perhaps only the driver
+    can import these packages.
     """
     from eos.cli.lint import errors  # late: wrong arguments are reported without it
     from eos.config.problems import refuse

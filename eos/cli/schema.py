@@ -1,4 +1,4 @@
-"""`eos schema`: which keys may a file have?"""
+"""`eos schema`: print the JSON Schema of pipeline files or profiles."""
 
 from __future__ import annotations
 

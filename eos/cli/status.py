@@ -1,4 +1,4 @@
-"""`eos status`: does a pipeline run, who owns it, how far is it, and what does it await?"""
+"""`eos status`: print whether a pipeline runs, its owner, its position and lag."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         return _list(options.profile, options.json)
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    # The next command needs the profile, too.
+    # The pipeline as in a suggested next command, which needs the same profile.
     name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])
     addresses = profile.kafka.bootstrap
     if addresses is None:
@@ -84,7 +84,10 @@ def _options_to_repeat(profile: str | None) -> list[str]:
 
 
 def _print_status(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
-    """Print the status and return the exit code. `note` is the reason why no cluster was asked."""
+    """Print the status and return the exit code.
+
+    `note` is the reason why the cluster was not queried; it is empty if it was.
+    """
     if is_json:
         print(json.dumps({**as_json(found, named), "note": note}))
     elif note:

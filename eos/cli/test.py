@@ -1,4 +1,4 @@
-"""`eos test`: how do the tests in pipeline files run, on a local Spark without Kafka?"""
+"""`eos test`: run the tests in pipeline files on a local Spark, without Kafka."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one file. `path` is as given.
+    """The test results of one pipeline file.
 
-    `error` is the reason why its tests could not run. Other files run anyway.
+    `error` is the reason why the file's tests could not run, or empty. An error in one file does
+    not prevent the tests of others.
     """
 
     path: Path
@@ -54,7 +55,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool) -> int:
-    """Print the result of each test; return 1 if one failed or a file's tests could not run."""
+    """Run the tests of all files and print their results.
+
+    Return 1 if a test failed or a file's tests could not run, else 0.
+    """
     first = paths[0].resolve()
     profile = load_profile(profile_name, project_root(first if first.is_dir() else first.parent))
     loaded = [(path, _load(path, profile)) for path in paths]
@@ -65,7 +69,10 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
 
 
 def print_results(found: Sequence[Result], *, as_json: bool) -> int:
-    """Print the results; if two files have the same name, their paths are shown, too."""
+    """Print the results, and return the exit code: 0 if all tests passed, else 1.
+
+    If two files have the same pipeline name, their paths are printed, too.
+    """
     if as_json:
         listed = [
             {"pipeline": file.pipeline, "path": str(file.path)}
@@ -87,9 +94,9 @@ def print_results(found: Sequence[Result], *, as_json: bool) -> int:
 
 
 def lines(pipeline: str, outcome: CaseOutcome, *, has_colour: bool) -> Iterator[str]:
-    """Yield the lines of one test: `-` for expected and missing records, `+` for unexpected ones.
+    """Yield the output lines of one test.
 
-    Colour adds no information.
+    In a failed test, `-` marks an expected record that is missing, and `+` an unexpected record.
     """
 
     def coloured(colour: str, text: str) -> str:
@@ -122,14 +129,14 @@ def _load(path: Path, profile: ProfileFile) -> PipelineFile | Result:
         pipeline = load_pipeline(path)
         require_hidden(pipeline, profile)  # before a Spark starts for it
     except UsageError as error:
-        if "problems" not in error.fields:  # no such file: a usage error
+        if "problems" not in error.fields:  # the file can't be read: exit as a usage error
             raise
         return Result(path, str(path), error=str(error))
     return pipeline
 
 
 def _run(files: Sequence[tuple[Path, PipelineFile]], profile: ProfileFile) -> list[Result]:
-    """Run all files on one Spark."""
+    """Run the tests of all files in one Spark session."""
     root = files[0][1].project_root
     has_avro = any(pipeline.has_avro for _, pipeline in files)
     found = []

@@ -1,4 +1,4 @@
-"""`eos verify`: was each record written exactly once, as the logs of topics show?"""
+"""`eos verify`: prove from the logs of Kafka's topics that each record was written once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ def _verify(
 
 
 def _allowed_findings(rendered: RenderedResult) -> list[str]:
-    """Return the allowed findings that every later verification from this point must report."""
+    """Return texts about the findings that options allowed, including earlier ones.
+
+    They are saved with the position, so that each verification that resumes there reports them.
+    """
     before = list(rendered.begin.allowed) if rendered.begin else []
     at = rendered.verified.last
     now = [
@@ -123,7 +126,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
     location = location_of(profile)
     table, reason = None, ""
     if not profile.audit.transactions:
-        pass  # no table is wanted: one of an earlier run is no longer updated
+        pass  # the profile wants no table; a table of an earlier profile would be out of date
     elif location is not None and (location / "_delta_log").is_dir():
         table = TransactionsTable(location)
     else:
@@ -151,15 +154,18 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
 def _write_dropped(
     path: Path | None, planned: Plan
 ) -> Iterator[Callable[[ProvenDrop, Witness], None] | None]:
-    """Yield a function that writes a line for each dropped record; none is kept in memory."""
+    """Yield a function that writes a line to `--dropped FILE` for a record that dedup dropped.
+
+    Yield None without that option. Each line is written at once, so memory does not grow.
+    """
     if path is None:
         yield None
         return
     if planned.dedup is None:
         raise UsageError(
             "dropped_without_dedup",
-            f"--dropped {path}: {planned.names.pipeline} has no `dedup` by producer, so it drops "
-            "no records",
+            f"--dropped {path}: {planned.names.pipeline} has no `dedup` by producer, so no "
+            "record was dropped as a duplicate",
             hint="remove --dropped: it lists records that `dedup: {producer: ...}` dropped",
         )
     try:
@@ -189,7 +195,7 @@ def _write_dropped(
 
 
 def _unchecked_tables(planned: Plan) -> list[str]:
-    """Return notes on the checks of Delta tables that are not made."""
+    """Return a note for each Delta table: what `eos verify` does not check about it."""
     return [
         f"only the last write of the table {each.name} is checked, its rows are not"
         if local_path(each.path) is not None

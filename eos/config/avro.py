@@ -1,4 +1,4 @@
-"""Where is an Avro schema: in the pipeline file, in its own file, or in a registry?"""
+"""The places of an Avro schema: in the pipeline file, in its own file, or in a schema registry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def field_names(text: str) -> tuple[str, ...]:
-    """Return the fields of a record's schema; raise ValueError if it is none.
+    """Return the names of the fields of an Avro record schema, given as JSON text.
 
-    Spark reads the same text at startup and checks the types.
+    Raise ValueError if `text` is not such a schema. The types of the fields are not checked: Spark
+    does that at startup.
     """
     try:
         schema: Any = json.loads(text)
@@ -54,7 +55,10 @@ def _record(text: str) -> str:
 
 
 def message_of(error: Exception) -> str:
-    """Return the message of Avro's parser out of Spark's error, or else Spark's message."""
+    """Return the Avro parser's message from an error of Spark.
+
+    If Spark's error contains none, return the first line of Spark's own message.
+    """
     found = _REFUSED.search(str(error))
     return found.group(1).strip()[:500] if found else str(error).splitlines()[0][:500]
 
@@ -90,12 +94,15 @@ Avro = Annotated[
 
 
 def subject_of(schema: str | AvroFile) -> str:
-    """Return the schema's subject in the registry; empty if records carry no schema id."""
+    """Return the subject of the schema in the schema registry.
+
+    Return an empty text for a schema without `subject`: its records contain no schema id.
+    """
     return "" if isinstance(schema, str) else schema.subject or ""
 
 
 def is_elsewhere(schema: str | AvroFile) -> bool:
-    """Return whether the schema is in the registry only."""
+    """Return whether only the schema registry has the schema: neither pipeline file nor `file`."""
     return not isinstance(schema, str) and schema.file is None
 
 

@@ -1,4 +1,4 @@
-"""Which base class, types and helpers do all parts of a configuration file share?"""
+"""The base class, types and helpers of the models for pipeline files and profiles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eos.sql_text import not_a_condition
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
-# SQL accepts such a name of a stage or column without quotes.
+# A name of a column or step that Spark SQL accepts without backticks.
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 
@@ -38,14 +38,15 @@ KAFKA_COLUMNS = (
     "timestampType",
 )
 
-# Tags of a value that has two forms, so that only problems of the form in use are reported.
-# `problems` removes these tags from locations, because no file contains them.
+# Pydantic's tags for values with two forms: a word or a mapping; dedup by a producer or by columns.
+# With a tag, pydantic reports only the problems of the form that the file uses. `problems` removes
+# the tags from locations, because no file contains them.
 WORD, MAPPING = "(a word)", "(a mapping)"
 PRODUCER, COLUMNS = "(by a producer)", "(by columns)"
 
 
 class Strict(BaseModel):
-    """Base of every part of a file: unknown keys are rejected, values never change."""
+    """Base class of all models of configuration files: immutable, and unknown keys are rejected."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
@@ -94,7 +95,10 @@ def require_unique(kind: str, names: Iterable[str]) -> None:
 
 
 def one_as_list(value: object) -> object:
-    """Wrap a single mapping in a list, so that a list of one needs no brackets."""
+    """Wrap a single mapping in a list, so that a file may leave out the brackets of a list of one.
+
+    Return any other value unchanged.
+    """
     return [value] if isinstance(value, dict) else value
 
 

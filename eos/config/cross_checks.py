@@ -1,6 +1,7 @@
-"""Do the parts of a pipeline file fit together?
+"""Checks that compare several parts of a pipeline file, such as source and sink.
 
-Each check lists the parts that it compares, so an invalid part skips only its own checks.
+Each check lists the parts that it compares. If a part is invalid, only the checks that list it are
+skipped.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ class Check(NamedTuple):
 
 
 def findings(pipeline: PipelineFile, parts: Collection[str]) -> Findings:
-    """Yield the location of each conflict and the expected value.
+    """Yield each conflict between parts: its location in the file and a text with the expected
+    value.
 
-    `parts` names the parts that are present and valid. A check of any other part is skipped.
+    `parts` has the names of the valid parts. A check that compares another part is skipped.
     """
     for check in _CHECKS:
         if check.parts <= set(parts):
@@ -63,8 +65,8 @@ def _check_dead_letter_topic(pipeline: PipelineFile) -> Findings:
 def _check_rejections_and_state(pipeline: PipelineFile) -> Findings:
     """Yield a problem if dedup by columns is combined with dropped records or dead letters.
 
-    Such records can't be counted before the commit if Spark keeps state. Here the file shows that
-    state is kept. Whether steps keep state is known to Spark only, at startup.
+    If Spark keeps state, such records can't be counted before the commit. Dedup by columns keeps
+    state, as the file shows. Whether steps keep state, only Spark can find out, at startup.
     """
     answers = [pipeline.source.on_error, *(rule.on_error for rule in pipeline.expect)]
     other = next((answer for answer in answers if answer != "fail"), None)

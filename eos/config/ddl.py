@@ -1,8 +1,7 @@
-"""Is a schema in Spark's notation valid, and which columns does it have?
+"""A parser for schemas in Spark's notation, such as `id BIGINT, lines ARRAY<STRUCT<sku: STRING>>`.
 
-A schema such as `order_id BIGINT, lines ARRAY<STRUCT<sku: STRING>>` is read without Spark, so that
-a wrong one is reported before anything starts. Types that JSON can't hold, such as an interval, are
-rejected. Spark reads the same text at startup.
+It needs no Spark, so that an invalid schema is reported before anything starts. Types that JSON
+can't hold, such as an interval, are rejected. Spark reads the same text again at startup.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ class Column(NamedTuple):
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """Return the schema's columns; raise ValueError with the expected and the actual word."""
+    """Return the columns of a schema in Spark's notation.
+
+    Raise ValueError with the expected and the actual word if the schema is invalid.
+    """
     reader = _Reader([symbol for symbol in _WORD.findall(text) if symbol])
     found = reader.columns(_END, 0)
     names = [column.name.lower() for column in found]
@@ -120,7 +122,10 @@ class _Reader:
         self._expect(")", f"after the numbers of {kind.upper()}")
 
     def _is_required(self, column: str) -> bool:
-        """Read NOT NULL and COMMENT, in Spark's order, and return whether NOT NULL was there."""
+        """Read the NOT NULL and the COMMENT after a column's type, both optional and in this order.
+
+        Return whether NOT NULL was there.
+        """
         is_required = self._next().lower() == "not"
         if is_required:
             self._take()

@@ -1,4 +1,4 @@
-"""How are records recognized that a producer sent twice, and how is their number read?"""
+"""The keys of `dedup: {producer: ...}`, which drops records that an upstream sent twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WRAPS_AT_MAX = 2**32
 
 
 def _can_wrap(declared: object) -> object:
-    """Reject a `wraps_at` above 32 bits: distances between numbers must fit into 64 bits."""
+    """Reject a `wraps_at` above 2^32, so that distances between numbers fit into 64 bits."""
     if isinstance(declared, int) and declared > WRAPS_AT_MAX:
         raise ValueError(
             f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{declared}`. If the "
@@ -110,7 +110,10 @@ class Dedup(Strict):
 
     @property
     def window_records(self) -> int:
-        """Return the window in records; 0 with `scope: partition`."""
+        """Return how far a sequence number may be above the lowest missing one.
+
+        Return 0 with `scope: partition`, which has no such window.
+        """
         if self.scope == "partition":
             return 0
         modulus = self.producer.wraps_at
@@ -123,9 +126,9 @@ class Dedup(Strict):
         return [f"`dedup` has `{name}: dead_letter`" for name in found]
 
     def require_fits(self, source: Source, rules: Sequence[str] = ()) -> None:
-        """Raise ValueError if dedup does not fit the source or the rules.
+        """Raise ValueError if `dedup` conflicts with the source, or a rule has a reserved name.
 
-        `rules` has the names of the rules of `expect`.
+        `rules` has the names of the rules in `expect`.
         """
         if source.kafka.min_partitions is not None:
             raise ValueError(
@@ -149,9 +152,10 @@ class Dedup(Strict):
 
 
 def _require_readable(source: Source, name: str, text: str) -> None:
-    """Raise ValueError if the source's records do not have this part of the stamp.
+    """Raise ValueError if an id, epoch or sequence (`name`) can't be read where `text` says.
 
-    Stamps are read from raw records, before values are decoded.
+    Dedup reads them from raw records: from a header, the key or a JSON value, but not from a value
+    that must first be decoded from Avro or Protobuf.
     """
     place, is_column = place_of(text)[0], _CALL.fullmatch(text) is None and text != "key"
     coded = _coding(source)
@@ -175,21 +179,29 @@ def _columns(read: Any) -> tuple[str, ...]:
 
 
 def columns_of(source: Source) -> tuple[str, ...]:
-    """Return the columns that a stamp's field may name: those of JSON without `as`."""
+    """Return the columns from which dedup may read a producer's id, epoch or sequence number.
+
+    These are the fields of a JSON value. Return none if the value has another format, or if `as`
+    makes its fields one column.
+    """
     if isinstance(source.value, str) or source.value.column is not None:
         return ()
     return source.value.names if source.value.json_schema is not None else ()
 
 
 def _coding(source: Source) -> str:
-    """Return the format of a value that is not JSON; empty if it may be JSON."""
+    """Return "Avro" or "Protobuf" if the source's value has that format, else an empty text."""
     if isinstance(source.value, str) or source.value.json_schema is not None:
         return ""
     return "Avro" if source.value.avro is not None else "Protobuf"
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:
-    """Return where a field is read: in which header, or at which path in the value."""
+    """Return where dedup reads a producer's id, epoch or sequence number, as `text` declares it.
+
+    The result is ("header", NAME), ("value", PATH) or ("key", ""). A column's name is a path in the
+    JSON value.
+    """
     call = _CALL.fullmatch(text)
     if call is not None:
         return ("header", call[2]) if call[1] == "header" else ("value", call[2])

@@ -1,4 +1,4 @@
-"""How are duplicates recognized by columns of the user, within a time?"""
+"""The keys of `dedup: {by: ...}`, which drops records with a known key within a period of time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ByColumns(Strict):
     watermark: Identifier
 
     def require_fits(self, source: Source) -> None:
-        """Raise ValueError if the source lacks a column or the watermark is no time.
+        """Raise ValueError if the source lacks a column, or `watermark` is not a TIMESTAMP.
 
-        If an Avro schema is in its own file, only Spark knows the columns and checks them at
-        startup.
+        The columns of a Protobuf message, or of an Avro schema outside of the pipeline file, are
+        not known here. The startup checks them.
         """
         lower = [name.lower() for name in self.by]
         twice = [name for at, name in enumerate(self.by) if name.lower() in lower[:at]]
@@ -56,9 +56,9 @@ class ByColumns(Strict):
 
 
 def _types(source: Source) -> dict[str, str] | None:
-    """Return the type of each column; empty if only Spark knows the type.
+    """Return the type of each source column by name; an empty text if only Spark knows the type.
 
-    None means that the names of columns are unknown, too.
+    Return None if a schema is not in the pipeline file, so that the names are unknown, too.
     """
     kafkas = ("binary", "binary", "array", "string", "int", "bigint", "timestamp", "int")
     types = dict(zip(KAFKA_COLUMNS, kafkas, strict=True))

@@ -1,4 +1,4 @@
-"""Which Delta tables does a pipeline write besides its topics?"""
+"""The keys of a Delta sink: a table that a pipeline writes in addition to its topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from eos.config.base import Condition, OneOrMany, Strict, one_as_list, require_unique
 
-# The name is in the table's log and in the ledger, which are compared by it.
+# This name identifies the table in its Delta log and in the ledger, which a startup compares.
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
 Column = Annotated[str, Field(min_length=1)]
 

@@ -1,4 +1,4 @@
-"""How are durations (`10 minutes`), times and topic patterns read from text?"""
+"""Parsers for texts in configuration files: durations (`10 minutes`), times and topic patterns."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ def duration_ms(words: object) -> int:
 def instant_ms(words: object) -> int:
     """Return a time as milliseconds since 1970, Kafka's unit; raise ValueError if malformed.
 
-    A time without a zone is rejected. The author means the zone of their own place, but brokers,
-    the driver and other readers of the file may use other zones.
+    A time without a zone is rejected, because author, driver and brokers may be in different zones.
     """
     example = "`2026-11-21T10:00:00Z` or `2026-11-21T10:00:00+01:00`"
     match = _INSTANT.fullmatch(words.strip()) if isinstance(words, str) else None
@@ -78,10 +77,11 @@ def instant_ms(words: object) -> int:
 
 
 def topic_pattern(text: str) -> str:
-    """Return the regular expression if Python and Java (in Spark) read it alike.
+    """Return `text` if Python and Java (in Spark) read it as the same regular expression.
 
-    Topic names are plain ASCII, so most differences between both languages don't matter. Named
-    groups are rejected, and so are sets within sets: Java nests them, Python reads letters.
+    Otherwise raise ValueError. Topic names are plain ASCII, so most differences between the two
+    languages don't matter. Named groups are rejected, and so is `[` within `[...]`: Java reads it
+    as a nested set, Python as a character.
     """
     if len(text) > _PATTERN_MAX:
         raise ValueError(f"expected a pattern of at most {_PATTERN_MAX} characters")

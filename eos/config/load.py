@@ -1,7 +1,7 @@
-"""How are pipeline files and profiles read? The only module that knows YAML.
+"""The loader of pipeline files and profiles. No other module parses YAML.
 
-All problems of a file are reported at once, each with line and column, in one UsageError. Its field
-`problems` has them as values.
+All problems of a file are reported at once, each with line and column, in one UsageError. The
+field `problems` of this error has them as values.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def load_parts(
 
 
 def name_of(path: Path | str) -> tuple[str, Place]:
-    """Return the name in a pipeline file and its place, whatever else is wrong in the file.
+    """Return the pipeline's name from a pipeline file, and its line and column.
 
-    The name is empty if the file has none.
+    Other problems of the file are ignored. The name is empty if the file has none.
     """
     declared, content = _read_file(path, None)
     reader = _Reader(str(declared), os.environ, partial(_visibility, is_pipeline=True))
@@ -93,7 +93,7 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
 
 def _read_file(path: Path | str, text: str | None) -> tuple[Path, str]:
-    """Return the path of the file and its text."""
+    """Return the path of the pipeline file and its content, which is `text` if that is given."""
     declared = Path(path)
     if text is None and declared.is_dir() and (declared / "pipeline.yaml").is_file():
         declared = declared / "pipeline.yaml"
@@ -153,7 +153,7 @@ def project_root(folder: Path) -> Path:
 def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed | None, list[Problem], FileValues]:
-    """Return the parsed file if it is valid, all problems, and the values as read."""
+    """Return the parsed file (None if it is invalid), its problems, and its values as read."""
     visibility = partial(_visibility, is_pipeline=kind is PipelineFile)
     reader = _Reader(str(path), os.environ if environ is None else environ, visibility)
     value = reader.read(text)
@@ -170,7 +170,7 @@ def _read(
             more = explain(kind, error, places, reader.unread)
             mistakes += more
             if kind is PipelineFile and isinstance(value, dict):
-                more.pop((), None)  # of conflicts between parts, pydantic reports only the first
+                more.pop((), None)  # pydantic reports only the first conflict between parts
                 problems += FileValues(value, places, and_around(mistakes)).together()
             problems += [each for of_place in more.values() for each in of_place]
     return found, problems, FileValues(value, places, and_around(mistakes))
@@ -183,7 +183,10 @@ def _visibility(location: Location, *, is_pipeline: bool) -> Visibility:
 
 
 def text_of(path: Path, file_kind: str) -> str:
-    """Return the file's text; raise UsageError, named by `file_kind`, if it is unreadable."""
+    """Return the file's text; raise UsageError if it can't be read.
+
+    `file_kind`, such as "the pipeline file", is the file's description in the message.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES_MAX + 1)
@@ -319,10 +322,10 @@ class _Reader:
 
 
 def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int, int, str]:
-    """Return the line, column and reason why a text is no YAML.
+    """Return line, column and reason of a YAML syntax error.
 
-    A bracket or quote that is never closed is reported where it opens: the end of the file would
-    show nothing.
+    For a bracket or quote that is never closed, return its own position. The parser reports the end
+    of the file, where the user would not find the mistake.
     """
     if isinstance(error, ReaderError):
         line, column = 1 + text.count("\n", 0, error.position), text.rfind("\n", 0, error.position)

@@ -1,4 +1,4 @@
-"""Which tables may the steps join? They are read only, and are no streams."""
+"""The keys of a table in `tables`, which steps may join. Tables are only read, not streamed."""
 
 from __future__ import annotations
 

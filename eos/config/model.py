@@ -1,7 +1,8 @@
-"""Which keys may a pipeline file and a profile have? The JSON Schema is made from these models.
+"""The keys of a pipeline file and of a profile. The JSON Schema is made from these models.
 
 A pipeline file defines the processing of records and never holds an address. A profile defines the
-place to run: cluster, Spark and state root. Attribute names carry their unit; files use the alias.
+place to run: cluster, Spark and state root. An attribute's name has its unit, such as `_ms`; the
+key in the file is its alias, without the unit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
-REPLAYS = ".replay."  # part of the names of topics and ids that `eos replay` creates in Kafka
+REPLAYS = ".replay."  # part of the ledger, group and transactional id names of `eos replay`
 
 
 def _refuse_replay_name(name: str) -> str:
@@ -103,7 +104,10 @@ Guarantee = Annotated[Literal["exactly_once"], BeforeValidator(_refuse_at_least_
 
 
 def _dedup_form(value: Any) -> str | None:
-    """Return which form of dedup a mapping has: each form has its own keys and problems."""
+    """Return the tag of the form of `dedup` (by producer or by columns) that a mapping has.
+
+    With the tag, pydantic reports only the problems of that form.
+    """
     if isinstance(value, Dedup | ByColumns):
         return PRODUCER if isinstance(value, Dedup) else COLUMNS
     if not isinstance(value, dict) or {"by", "producer"} <= value.keys():
@@ -159,7 +163,7 @@ class PipelineFile(Strict):
         cls, dedup: Dedup | ByColumns | None, info: ValidationInfo
     ) -> Dedup | ByColumns | None:
         """Check dedup here, so that a conflict is reported at the line of `dedup`."""
-        if isinstance(dedup, ByColumns) and "source" in info.data:  # else it has its own problem
+        if isinstance(dedup, ByColumns) and "source" in info.data:  # absent if it is invalid
             dedup.require_fits(info.data["source"])
         return dedup
 
@@ -190,19 +194,25 @@ class PipelineFile(Strict):
 
     @property
     def reads_latest(self) -> bool:
-        """Return whether the source's schema is in the schema registry only."""
+        """Return whether only the schema registry has a schema of the source."""
         return self.source.reads_latest
 
     @property
     def has_avro(self) -> bool:
-        """Return whether Spark needs its Avro jar, which every run has."""
+        """Return whether the pipeline reads or writes Avro.
+
+        A local Spark (`eos test`) then needs Spark's Avro jar; a run always has it.
+        """
         declared = [self.source.key, self.source.value]
         written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
         return any(getattr(each, "avro", None) is not None for each in (*declared, *written))
 
     @property
     def has_delta(self) -> bool:
-        """Return whether Spark needs Delta's jars, which only such runs have."""
+        """Return whether the pipeline reads or writes a Delta table, so that it needs Delta's jars.
+
+        A run of any other pipeline has none of these jars.
+        """
         return bool(self.sink.delta) or any(each.delta for each in self.tables.values())
 
     @property

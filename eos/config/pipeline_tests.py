@@ -1,4 +1,4 @@
-"""What may a test in a pipeline file contain?"""
+"""The keys of a test in a pipeline file: its source records and the expected output."""
 
 from __future__ import annotations
 

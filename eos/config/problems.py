@@ -1,4 +1,4 @@
-"""What is wrong in a file, as messages with line and column?
+"""Problems of a configuration file, as messages with line and column.
 
 All problems of a file are reported at once.
 """
@@ -52,7 +52,7 @@ _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
 _SHOWN_MAX = 100  # problems in one message; the field `problems` has all
 _KEY_MAX = 60
-# Problems of a key, which hold whatever the key's value or other values are.
+# Problems of a key: an unknown and a missing one. They are right even if values are unreadable.
 _OF_KEYS = {"extra_forbidden", "missing"}
 
 
@@ -110,9 +110,10 @@ class Places:
         return Place(1, 1, "")
 
     def _existing(self, places: Mapping[Location, Place], location: Location) -> Location:
-        """Return the parts of the location that are in the file.
+        """Return the location without those parts that are not in the file.
 
-        A validator may have wrapped a single value in a list. That list's index 0 is in no file.
+        Such a part is a missing key, or index 0 of a list in which a validator wrapped a single
+        value.
         """
         existing: Location = ()
         for part in location:
@@ -140,10 +141,11 @@ def refuse(file: str, problems: Sequence[Problem]) -> UsageError:
 def explain(
     root: type[BaseModel], error: ValidationError, places: Places, unread: Collection[Location] = ()
 ) -> dict[Location, list[Problem]]:
-    """Return the problems that pydantic found, by location in the file.
+    """Return pydantic's errors as problems, by location in the file.
 
-    `unread` lists values that could not be read and are already reported. Problems of the parts
-    around them are skipped, because they only follow from the missing value.
+    `unread` has the locations of values that could not be read, which are already reported. A
+    problem at such a location, or at one that encloses it, is skipped: it only follows from the
+    missing value.
     """
     entries = error.errors(include_url=False, include_input=False)
     for entry in entries:
@@ -230,13 +232,16 @@ def _expected(
 
 
 def _got(places: Places, location: Location) -> str:
-    """Return `, got VALUE` as written in the file; empty for a mapping or list."""
+    """Return `, got VALUE`, the end of a message, with the value as written in the file.
+
+    Return an empty text for a mapping or list.
+    """
     written = places.written(location)
     return f", got {written}" if written.startswith("`") else ""
 
 
 def _keys(root: type[BaseModel], location: Location) -> list[str]:
-    """Return the keys that are valid in the mapping at `location`."""
+    """Return the keys that the models allow in the mapping at `location`."""
     found: list[type[BaseModel]] = [root]
     for part in location:
         if not isinstance(part, int):

@@ -1,4 +1,4 @@
-"""Which Protobuf message is read or written, and which descriptor file has it?"""
+"""The keys that select a Protobuf message: its name and its descriptor file."""
 
 from __future__ import annotations
 

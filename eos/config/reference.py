@@ -1,4 +1,4 @@
-"""How is the reference page of all keys made from the models?"""
+"""The generator of docs/reference.md, which lists all keys of a pipeline file and of a profile."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def reference() -> str:
 
 
 class _Pages:
-    """Sections of the reference page: each model once, at its first place in the file.
+    """Sections of the reference page, one for each mapping of a file.
 
-    Other places name that section.
+    A mapping that may be at several places of a file has its section at the first one. The other
+    places refer to that section.
     """
 
     def __init__(self, root: Schema) -> None:

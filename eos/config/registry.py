@@ -1,4 +1,4 @@
-"""Where is the schema registry, and with which login is it used?"""
+"""The profile's block `registry`: address and login of a schema registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _url(text: str) -> str:
 
 
 def _has_port(text: str) -> bool:
-    """Return whether the address has a valid port or none."""
+    """Return whether the address has a valid port or no port."""
     try:
         return urlsplit(text).port != 0
     except ValueError:

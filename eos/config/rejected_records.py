@@ -1,4 +1,4 @@
-"""What happens to source records that are malformed or break a rule?"""
+"""The keys that decide about rejected source records: `on_error`, and the rules of `expect`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eos.config.base import Condition, Strict, require_unique
 
 Answer = Literal["fail", "dead_letter", "drop"]
 MALFORMED = "malformed"  # reason of a record that can't be read; no rule may have this name
-# Names of topics and ids of `eos replay` contain it: short enough for Kafka's limit of 249.
+# The ledger topic of `eos replay` contains the rule's name, and Kafka allows 249 characters.
 RULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,49}$"
 
 

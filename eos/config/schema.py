@@ -1,4 +1,4 @@
-"""Which JSON Schema do editors use for pipeline files and profiles?"""
+"""The JSON Schemas of pipeline files and profiles, for editors."""
 
 from __future__ import annotations
 

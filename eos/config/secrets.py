@@ -1,4 +1,4 @@
-"""Does a file show a secret? A secret of the profile may be used at its own key only."""
+"""The check that no file shows a secret: a profile's secret may be used only at its own key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos.secret import identity, variable_of
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
 
-# Values of a profile that are passed on as a reference and resolved at their point of use.
+# Secrets of a profile. Their reference (`${VAR}`) is passed on, and resolved only where it is used.
 SECRETS: Sequence[Location] = (("kafka", "security", "password"), ("registry", "password"))
 
 
@@ -26,10 +26,10 @@ def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
 
 
 def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
-    """Yield a problem for each value that shows a secret of the profile.
+    """Yield a problem for each value in a file that would show a secret of the profile.
 
-    A secret is a variable or file that the profile names as one. A file counts under every path
-    that leads to it.
+    A secret is a variable or file that the profile uses for a password or private key. A file is
+    recognized under every path that leads to it, such as a link.
     """
     keys = _secret_keys(profile)
     for name, locations in places.variables.items():
@@ -43,9 +43,9 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def _secret_keys(profile: ProfileFile) -> Mapping[str, str]:
-    """Return the profile's secrets by identity, each with its key in the profile.
+    """Return the profile's secrets: the identity of each variable or file, and its key there.
 
-    The files of `key` and `certificate` count: both may hold the private key.
+    The files of `key` and `certificate` are included, because both may hold the private key.
     """
     security, registry = profile.kafka.security, profile.registry
     declared = (

@@ -1,6 +1,6 @@
-"""How does a pipeline authenticate to Kafka?
+"""The profile's block `kafka.security`: TLS and login of the Kafka cluster.
 
-One block serves Spark's source, the driver and the executors.
+Spark's Kafka source, the driver and the executors all use this block.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from eos.secret import PATH_PATTERN, REFERENCE_PATTERN, file_of, is_reference, r
 FILE_PATTERN = f"^{PATH_PATTERN}$"
 USER_PATTERN = r"^[^\s\"\\$]{1,200}$"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Kafka's Java client puts the text between quotes without escaping it.
+# A password with one of these would end the quoted text in which Kafka's Java client puts it.
 _BREAKS_QUOTES = re.compile(r"[\"\\]")
 _TLS, _SASL = {"SSL", "SASL_SSL"}, {"SASL_SSL", "SASL_PLAINTEXT"}
 
 
 def _refuse(words: str) -> PydanticCustomError:
-    """Return an error of a kind that never shows its value, which may be the secret."""
+    """Return an error of the kind "secret": its message never shows the rejected value."""
     return PydanticCustomError("secret", "{words}", {"words": f"expected {words}"})
 
 
 def _reference(value: object) -> object:
-    """Return the reference as in the file, after a check of the value it resolves to."""
+    """Return the reference to a secret (`${VAR}` or `${file:/path}`) as written in the file.
+
+    Raise an error if `value` is no such reference, or if the secret is empty or has a line break.
+    """
     if value is None:
         return value
     written = value.written if isinstance(value, FilledText) else value
@@ -69,7 +72,7 @@ _AS_TEXT = WithJsonSchema(
     {"type": "string", "pattern": REFERENCE_PATTERN, "examples": ["${file:/run/secrets/kafka}"]}
 )
 Password = Annotated[str, BeforeValidator(_password), _AS_TEXT]
-# The same path on each machine, whatever the working directory.
+# An absolute path, so that it means the same file whatever a process's working directory is.
 PemFile = Annotated[str, Field(pattern=FILE_PATTERN)]
 
 

@@ -1,4 +1,4 @@
-"""Which sinks may a pipeline have, and how do a row's columns become a record?"""
+"""The keys of a pipeline's sinks: target topics, dead letters, and the format of records."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class KafkaSink(Strict):
 
     @property
     def expressions(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Yield the SQL expressions, each with its key in the file."""
+        """Yield each SQL expression of the sink, with its location below the sink in the file."""
         declared: dict[tuple[str, ...], object] = {
             ("key",): self.key,
             ("value",): self.value,
@@ -172,6 +172,6 @@ class Sink(Strict):
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """Return the topics of rows, then that of dead letters."""
+        """Return the target topics, followed by the dead-letter topic if there is one."""
         rows = [topic for sink in self.kafka for topic in sink.topic_names]
         return tuple(rows if self.dead_letter is None else [*rows, self.dead_letter.topic])

@@ -1,4 +1,4 @@
-"""What does a pipeline read, and where does it begin without history?"""
+"""The keys of a pipeline's source: its topics, formats, and the position of the first run."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Source(Strict):
 
     @property
     def reads_latest(self) -> bool:
-        """Return whether the schema of key or value is in the schema registry only."""
+        """Return whether only the schema registry has the schema of the key or the value."""
         declared = [getattr(each, "avro", None) for each in (self.key, self.value)]
         return any(each is not None and avro.is_elsewhere(each) for each in declared)
 

@@ -1,4 +1,4 @@
-"""Which steps transform rows between source and sinks?"""
+"""The keys of a step, which transforms rows between source and sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When does a micro-batch begin, and when does the run end?"""
+"""The keys of `trigger`: when a micro-batch begins, and when the run ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from eos.config.base import DurationMs, Strict
 from eos.config.source import KafkaSource
 
-# Triggers that end the run: a key of `trigger`, and a command line option of the same name.
+# Triggers that end the run. Each is a key of `trigger`, and an option such as `--available-now`.
 Ending = Literal["available_now", "once"]
 
 

@@ -1,8 +1,8 @@
-"""Which parts of a pipeline file are valid on their own, whatever is wrong elsewhere?
+"""The valid parts of a pipeline file that has problems in other parts.
 
-Later checks of these parts are reported together with the problems of the file's text, so that the
-user fixes the file once. A part with a problem is skipped: its other findings would only follow
-from that problem.
+`eos lint` checks the valid parts further (steps, rules, sinks) and reports everything at once, so
+that the user fixes the file once. A part with a problem is not checked further, because other
+findings would only follow from that problem.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class FileValues:
-    """A file's values as read, and the locations that have problems."""
+    """A file's values as read. `invalid` has the locations with problems and those around them."""
 
     value: Any
     places: Places
@@ -64,7 +64,7 @@ class FileValues:
         )
 
     def together(self) -> Iterator[Problem]:
-        """Yield the conflicts between valid parts."""
+        """Yield a problem for each conflict between valid parts, such as source and sink."""
         if not isinstance(self.value, dict):
             return
         right = {
@@ -91,7 +91,10 @@ class FileValues:
         return location not in self.invalid
 
     def _each(self, kind: type[Part], *location: str) -> Mapping[Location, Part]:
-        """Return the valid parts at a location: one mapping, or each entry of a list."""
+        """Return the valid models of type `kind` at a location, by their own location.
+
+        The file has one mapping there, or a list of mappings. Invalid entries are left out.
+        """
         value = self.value
         for key in location:
             value = value.get(key) if isinstance(value, dict) else None

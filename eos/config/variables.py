@@ -1,8 +1,8 @@
-"""How are `${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in a file replaced?
+"""Substitution of `${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in configuration files.
 
-A secret is never printed. `eos plan`, errors and Spark print values of a pipeline file. So a
-pipeline file must not use a variable or file if its name looks like a secret's, or if the profile
-names it as a password (`secrets.py`).
+`eos plan`, errors and Spark print values of a pipeline file, but must never print a secret. So a
+pipeline file must not use a variable or file whose name looks like a secret's, or that the profile
+uses as a password (`secrets.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
-# The same groups for text without a `}`. `_USE` would search for a `}` from each `${` on, which
-# takes quadratic time.
+# For the text after the last `}`, with the same groups as `_USE`. There `_USE` would search for a
+# `}` from each `${` to the end of the text, which takes quadratic time.
 _OPEN = re.compile(r"\$(?:(\$)|(?!)()()()|(\{))")
 
-# Only the end of a name counts, so `TOKEN_TOPIC` is no secret; a number may follow.
+# Names of secrets, recognized by their end: `KAFKA_TOKEN` or `TOKEN_2`, but not `TOKEN_TOPIC`.
 _SECRET = re.compile(
     r"(?i)(password|passwd|passphrase|secret|token|credential|[_.-]pwd|(^|[_.-])(pw|pass|cred)"
     r"|(access|secret|private|api|encryption|signing|master|ssh)[_.-]?key"
@@ -42,7 +42,7 @@ _SHOWS = "this value is printed in plans, logs, errors and Spark's web UI"
 
 
 class Visibility(Enum):
-    """The places in which a value may be shown."""
+    """Where the value of a configuration file may be shown after substitution."""
 
     SECRET = "nowhere"  # noqa: S105 - handed on as a reference only
     VALUE = "in a profile"  # at the place that needs it
@@ -102,14 +102,18 @@ def variables_of(text: str) -> Iterator[str]:
 
 
 def _uses(text: str) -> Iterator[re.Match[str]]:
-    """Yield each place with a variable, in time linear in the text."""
+    """Yield a match for each `$` expression in the text, in time linear in the text's length."""
     end = text.rfind("}") + 1
     yield from _USE.finditer(text, 0, end)
     yield from _OPEN.finditer(text, end)
 
 
 def says_secret(name: str) -> bool:
-    """Return whether a variable's name, or a file's path or real path, looks like a secret's."""
+    """Return whether `name` looks like that of a secret.
+
+    `name` is an environment variable, or the absolute path of a file. For a path, the path with all
+    links resolved is checked, too.
+    """
     if not name.startswith("/"):
         return _SECRET.search(name) is not None
     return any(_is_secrets(Path(each)) for each in (name, os.path.realpath(name)))

@@ -1,1 +1,1 @@
-"""Which scripts does spark-submit run? Python puts this folder on the driver's path."""
+"""Scripts for spark-submit and timers. Python puts a script's folder on its module path."""

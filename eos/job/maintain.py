@@ -1,7 +1,7 @@
-"""How does a timer maintain the audit table of a state root?
+"""`python -m eos.job.maintain --profile NAME` maintains the audit table of a profile's state root.
 
-It runs `python -m eos.job.maintain --profile NAME`. The script is part of the package, so that an
-installation without a checkout has it. `jobs/maintain.py` is a link to it.
+It compacts the table and deletes unused files, for example from a timer. The script is part of the
+package, so that an installation without a checkout has it. `jobs/maintain.py` is a link to it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Which script does spark-submit run for a pipeline? Start it with `./spark-submit.sh`.
+"""The script that spark-submit runs as a pipeline's driver. Start it with `./spark-submit.sh`.
 
 It is part of the package, so that an installation without a checkout has it. `jobs/run.py` is a
 link to it.

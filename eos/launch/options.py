@@ -1,4 +1,7 @@
-"""Which arguments does `./spark-submit.sh` take? (It passes unknown ones to spark-submit.)"""
+"""The arguments of a run: those of `./spark-submit.sh`, and options of Spark's spark-submit.
+
+The latter are passed on to spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ Exit codes: 0 success, 1 findings, 2 usage error, 3 fenced (do not restart), 4 e
 be guaranteed (needs an operator), 5 transient failure (restart).
 """
 
-# Options that replace the pipeline's trigger by one that ends on its own.
+# Options that replace the pipeline's `trigger` by one with which the run ends on its own.
 ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "once"}
 FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
 
@@ -56,9 +59,10 @@ class Options:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Parse the arguments. The pipeline must come first.
+    """Parse the arguments of a run; raise UsageError if they are invalid.
 
-    Only spark-submit's options list shows which of the other words are values of options."""
+    The pipeline must be the first argument, because after an option of spark-submit it could be
+    mistaken for that option's value."""
     if not arguments or arguments[0].startswith("-"):
         raise UsageError(
             "pipeline_argument_missing",
@@ -121,7 +125,9 @@ def _pipeline(argument: str) -> Path:
 
 
 def project_of(pipeline: Path) -> Path:
-    """Return the repository of the pipeline: the folder with `pipelines/` (and `conf/`)."""
+    """Return the pipeline's project: the closest folder above it that contains `pipelines/`.
+
+    If there is none, return the pipeline's own folder."""
     for folder in pipeline.parents:
         if (folder / "pipelines").is_dir():
             return folder

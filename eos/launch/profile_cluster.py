@@ -1,4 +1,4 @@
-"""Which cluster does a profile use: the one that it names, or the embedded broker?"""
+"""The Kafka cluster of a profile: the one in `kafka.bootstrap`, else the embedded broker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def addresses(profile: ProfileFile) -> Iterator[tuple[str, ...]]:
-    """Yield the addresses of the profile's cluster; start the embedded broker if it names none.
+    """Yield the addresses of the profile's brokers.
 
-    A running embedded broker is shared, as pipelines do. If it was started here, it stops at the
-    end."""
+    Without `kafka.bootstrap` they are those of the embedded broker. It is started if it does not
+    run, and then stopped at the end of the context."""
     if profile.kafka.bootstrap is not None:
         yield tuple(profile.kafka.bootstrap)
         return

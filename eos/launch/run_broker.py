@@ -1,8 +1,8 @@
-"""How does the embedded broker of a run start in parallel with spark-submit's JVM?
+"""The start of a run's embedded broker, in parallel with spark-submit's JVM.
 
-Each takes seconds, and the driver needs the broker last. So the launcher starts the driver first
-and passes it a file instead of an address. The file appears once the broker serves and has the
-records of the demo.
+Broker and JVM each take seconds to start. So the launcher starts the JVM and its driver first, and
+passes the driver a file's path instead of the broker's address. The launcher writes the address
+into the file once the broker serves and has the records of the demo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from eos.local.embedded_kafka import EmbeddedKafka
 
 @dataclass(slots=True)
 class LocalKafka:
-    """Embedded broker of one run, with its demo. The driver waits for the file `address`."""
+    """The embedded broker of one run, and the demo of its pipeline.
+
+    `address` is the file for which the driver waits. `timing` reports the steps of the startup."""
 
     kafka: EmbeddedKafka
     pipeline: Path
@@ -27,9 +29,9 @@ class LocalKafka:
     loaded: LoadedRecords | None = field(default=None, init=False)
 
     def serve(self) -> None:
-        """Start the broker, load the demo's records, and write the address.
+        """Start the broker, load the demo's records, and write the address file.
 
-        A second driver of the same run finds the file and needs none of this."""
+        Do nothing if the file exists: a run with --demo-crash starts a second driver."""
         if self.address.exists():
             return
         self.timing("starting the broker")

@@ -1,8 +1,8 @@
-"""Where does a run keep its sockets, Java's temporary files, and blocks that Spark spills?
+"""Private temporary folders of a run: for sockets, Java's temporary files and Spark's blocks.
 
-A process that can connect to a socket of Spark's Python workers can run code as this user. A
-spilled block contains records. Spark creates both with the umask's mode. So the run uses folders
-that only this user can enter, whatever the umask. They are deleted when the launcher ends.
+A process that can connect to a socket of Spark's Python workers can run code as this user. A block
+that Spark writes to disk contains records. Spark creates both with the umask's mode. So a run uses
+folders that only this user can enter, whatever the umask. They are deleted at the run's end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "eos-"
-# Spark's socket names have this length. mkdtemp's names have PREFIX and 8 characters. A socket path
-# has at most 107 bytes on Linux, and 103 on macOS.
+# A name as long as Spark's socket names, to compute the length of a socket's path. A path may have
+# 107 bytes on Linux, and 103 on macOS.
 _SOCKET = ".00000000-0000-0000-0000-000000000000.sock"
 _PATH_BYTES_MAX = 103
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # overrides the setting `spark.local.dir`
 _TEMPORARY = "-Djava.io.tmpdir="
-# Java reads the options in these variables before those of its command line, and the last one wins.
-# So if the user sets the temporary folder in one of them, the launcher adds no such option.
+# Variables with Java options of the user. If one of them sets the temporary folder, the launcher
+# must not set it on the command line, which would override the user's choice.
 _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
@@ -30,16 +30,17 @@ _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 class Scratch:
     """Private folders of one run.
 
-    `folder` is for sockets and temporary files. `local_dirs` are folders for Spark's blocks, inside
-    the folders that the user named; if it is empty, Spark uses `folder`."""
+    `folder` is for sockets and temporary files. `local_dirs` has folders for Spark's blocks, comma-
+    separated, inside those that the user chose. If it is empty, blocks are in `folder`, too."""
 
     folder: Path
     local_dirs: str = ""
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return `variables` with this run's folders, for the JVM.
+        """Return the environment variables for the JVM: `variables` and those with this run's
+        folders.
 
-        If the user's Java options already name a temporary folder, Java's own files go there.
+        If the user's Java options set a temporary folder, that one is kept for Java's own files.
         """
         changed = dict(variables)
         if self.local_dirs:
@@ -52,7 +53,9 @@ class Scratch:
 
 @contextlib.contextmanager
 def scratch(local_dir: str | None = None) -> Iterator[Scratch]:
-    """Create the folders of one run. `local_dir` is the user's `spark.local.dir`."""
+    """Create the private folders of one run, yield them, and delete them at the end.
+
+    `local_dir` is the user's `spark.local.dir`. The variable SPARK_LOCAL_DIRS overrides it."""
     named = os.environ.get(_LOCAL_DIRS) or local_dir or ""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder(_base()))
@@ -61,16 +64,17 @@ def scratch(local_dir: str | None = None) -> Iterator[Scratch]:
 
 
 def fits_sockets(folder: str | Path) -> bool:
-    """Return whether Spark and PySpark 4.2 can use sockets in this folder.
+    """Return whether Spark and PySpark 4.2 can use Unix sockets in this folder.
 
-    PySpark looks up a socket by its path in lower case, and the kernel limits the path's length.
+    PySpark turns a socket's path into lower case, so the folder's path must be lower case. And the
+    operating system limits the length of a socket's path.
     """
     path = os.fsencode(f"{folder}/{_SOCKET}")
     return str(folder) == str(folder).lower() and len(path) <= _PATH_BYTES_MAX
 
 
 def _base() -> str:
-    """Return the user's temporary folder, or /tmp if socket paths fit only there."""
+    """Return the temporary folder of the system, or /tmp if sockets can be used only there."""
     folder = tempfile.gettempdir()
     for each in (folder, "/tmp"):  # noqa: S108 - only as the parent of a private folder
         if fits_sockets(f"{each}/{PREFIX}{'x' * 8}") and os.access(each, os.W_OK | os.X_OK):
@@ -79,9 +83,9 @@ def _base() -> str:
 
 
 def _inside(folder: str, stack: contextlib.ExitStack) -> str:
-    """Return a private folder inside the user's folder.
+    """Create and return a private folder inside `folder`. `stack` deletes it at its end.
 
-    If that fails, return the user's folder itself: Spark creates it or reports the error."""
+    If that fails, return `folder` itself: Spark then creates it, or reports the error."""
     try:
         return str(stack.enter_context(_folder(folder)))
     except OSError:
@@ -92,6 +96,6 @@ def _inside(folder: str, stack: contextlib.ExitStack) -> str:
 def _folder(base: str) -> Iterator[Path]:
     """Yield a folder with mode 0700, whatever the umask, and delete it afterwards.
 
-    Errors of the deletion are ignored: processes of the run may delete files at the same time."""
+    Errors of the deletion are ignored, because processes of the run may still delete files."""
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
         yield Path(folder)

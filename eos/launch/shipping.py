@@ -1,4 +1,4 @@
-"""Which files are shipped to machines that have only Python and Spark?
+"""The files that a run sends to executors, whose machines need only Python and Spark.
 
     SHIP/eos-KEY.zip                 `eos` with its native library, and the project's pipelines;
                                      imported directly
@@ -6,8 +6,8 @@
                                      because native libraries can't be loaded from a zip
 
 KEY is a hash of the content. If Spark replaces a dead executor an hour later, the new executor
-downloads the files again. It must not get files of another run that started meanwhile. So a file is
-never overwritten, and a file that a run still uses is not deleted.
+downloads the files again, and must get the same content. So a file is never overwritten, not even
+by a later run with other code, and a file that a run still uses is not deleted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ROOTS = (
     "zstandard",
 )
 _EXCLUDED = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
-_KEPT_MAX = 3  # files of each kind, for several releases or checkouts
+_KEPT_MAX = 3  # files to keep of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000
 _OWN_PYTHON = (
     "install `spark-eos` with pip into a separate environment; or give the executors a Python that "
@@ -55,7 +55,9 @@ _OWN_PYTHON = (
 
 
 def eos_zip(folder: Path, project: Path) -> Path:
-    """Return a zip with `eos` and the project's pipelines."""
+    """Return the path of a zip in `folder` with `eos` and the project's `pipelines/`.
+
+    The zip is made if there is none with the same content."""
     files = {
         str(path.relative_to(base)): path
         for base, name in ((CHECKOUT, "eos"), (project, "pipelines"))
@@ -69,9 +71,11 @@ def eos_zip(folder: Path, project: Path) -> Path:
 
 
 def _native() -> dict[str, Path]:
-    """Return the native library and its sources, from which executors compute its file name.
+    """Return the files of the native library, by their path in the zip.
 
-    An executor loads the library out of the zip. If its platform differs, it finds none.
+    The library's file name contains a hash of its C sources and the platform. The sources are
+    included, so that an executor can compute this name. If its platform differs from the driver's,
+    it finds no library and does without.
     """
     inside = Path("eos") / "native"
     files = {str(inside / name): CHECKOUT / inside / name for name in library.SOURCES}
@@ -84,13 +88,13 @@ def _native() -> dict[str, Path]:
 
 
 def packages_zip() -> Path:
-    """Return a zip with the packages that tasks import, about 100 MB.
+    """Return the path of a zip with the Python packages that tasks import, about 100 MB.
 
-    The first run after an installation needs some seconds to make it."""
+    The first run after an installation needs some seconds to make the zip."""
     found = _closure()
     key = hashlib.sha256(f"{sys.version_info[:2]} {sysconfig.get_platform()}\n".encode())
     for name, distribution in sorted(found.items()):
-        # RECORD has a checksum of every file.
+        # RECORD, a package's list of files, has their checksums: no need to read the files.
         key.update(f"{name}\n{distribution.read_text('RECORD')}\n".encode())
     return _provided(
         cache_root() / "shipped", "packages", key.hexdigest(), lambda: dict(_files(found))
@@ -100,21 +104,21 @@ def packages_zip() -> Path:
 def _provided(
     folder: Path, kind: str, key: str, contents: Callable[[], Mapping[str, Path]]
 ) -> Path:
-    """Return the file with this key. Make it if it is missing.
+    """Return the path of the zip with this key. Make it from `contents` if it is missing.
 
-    A shared lock keeps it from being deleted while this process lives."""
+    This process keeps a shared lock on the zip until it ends, so that no other run deletes it."""
     target = folder / f"{kind}-{key[:16]}.zip"
     private_files.create_folder(folder)
     deadline = Deadline.after_ms(_BUILD_MS_MAX)
     with exclusive(folder / f"{kind}.lock", deadline):
         if target.exists():
-            os.utime(target)  # the least recently used file is deleted first
+            os.utime(target)  # mark it as used: the least recently used files are deleted
         else:
             unfinished = folder / f"{kind}.unfinished"
             _write(unfinished, contents())
             unfinished.replace(target)
-        # Never closed: the kernel releases it when this process ends, the Spark application's
-        # parent.
+        # Never close this lock: the zip is in use until this process, which runs spark-submit,
+        # ends. Then the kernel releases the lock.
         acquire_shared(target, deadline)
         _remove_old(folder, kind)
     return target
@@ -124,7 +128,8 @@ def _write(target: Path, contents: Mapping[str, Path]) -> None:
     folders = {str(parent) for name in contents for parent in Path(name).parents}
     # Level 1 gives half the uncompressed size in a third of the default level's time.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        # Before 3.13, Python finds a folder without `__init__.py` in a zip only by its own entry.
+        # Before 3.13, Python imports a folder without `__init__.py` from a zip only if the zip has
+        # an entry for the folder itself.
         for name in sorted(folders - {"."}):
             archive.writestr(f"{name}/", b"")
         for name, path in sorted(contents.items()):
@@ -177,7 +182,7 @@ def _files(distributions: Mapping[str, Distribution]) -> Iterator[tuple[str, Pat
     for distribution in distributions.values():
         for file in distribution.files or []:
             name = file.as_posix()
-            is_outside = name.startswith("..")  # a command in bin/
+            is_outside = name.startswith("..")  # not in site-packages, such as a command in bin/
             if is_outside or file.suffix == ".pyc" or name.startswith(_EXCLUDED):
                 continue
             path = Path(str(distribution.locate_file(file)))

@@ -1,4 +1,4 @@
-"""Which command line runs spark-submit: which Spark, which jars, which shipped files?"""
+"""The command line and environment of spark-submit: Spark, jars, settings and shipped files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from eos.local.java import AVRO_LIMITS, Java
 from eos.native import library
 
 LOOPBACK = "127.0.0.1"
-# Every installation has this file. Only a checkout has the folder `jobs`.
+# The script that spark-submit runs. A checkout also has a link to it in `jobs`, an installation
+# does not.
 _JOB = Path(__file__).parents[1] / "job" / "run.py"
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
 
-# Lists with entries of both the user and the launcher. spark-submit uses only the last occurrence,
-# and the option instead of the setting.
+# Options of spark-submit, with the settings of the same meaning, whose lists have entries of both
+# user and launcher. They must be joined into one option: spark-submit uses only the last one, and
+# ignores the setting if the option is there.
 _JOINED = {
     "--jars": "spark.jars",
     "--py-files": "spark.submit.pyFiles",
@@ -34,16 +36,18 @@ _JOINED = {
 }
 _CLASS_PATH = "spark.driver.extraClassPath"
 _OWN_FIRST = ("spark.driver.userClassPathFirst", "spark.executor.userClassPathFirst")
-# Delta is not part of Spark. If a pipeline has tables, Spark finds Delta by these settings.
+# The settings by which Spark loads Delta, which is not part of Spark.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
-# Settings for tasks on this machine. The first is our own process that forks Python workers. On a
-# cluster, an executor with only Spark could not import it early enough. The second sends rows to
-# workers over Unix sockets. Over TCP, the last piece of a task's rows waits for an acknowledgement
-# that Linux delays for 40 ms. On a cluster, folder paths may be too long for a socket.
+# Settings for tasks on this machine:
+# - daemon.module: the project's own process that forks Python workers. Not on a cluster, where an
+#   executor unpacks `eos` too late to import it.
+# - unix.domain.socket: rows are sent to Python workers over Unix sockets. Over TCP, the last packet
+#   of a task's rows waits for an acknowledgement, which Linux delays for 40 ms. Not on a cluster,
+#   where folder paths may be too long for a socket.
 _SOCKETS = "spark.python.unix.domain.socket"
 LOCAL = {"spark.python.daemon.module": "eos.spark.worker_daemon", f"{_SOCKETS}.enabled": "true"}
 _LOCAL_DIR = "spark.local.dir"
@@ -51,10 +55,10 @@ _LOCAL_DIR = "spark.local.dir"
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """The Spark to use. `home` is the user's SPARK_HOME, or the folder of pyspark."""
+    """The Spark that submits. `home` is the user's SPARK_HOME, or the folder of pyspark."""
 
     home: Path
-    is_installed: bool  # SPARK_HOME is set; such a Spark has its own Python path
+    is_installed: bool  # true: the user's SPARK_HOME; false: the pyspark of this environment
 
     @property
     def submit(self) -> Path:
@@ -85,7 +89,7 @@ def find_spark() -> Spark:
 
 
 def _require_version(home: Path) -> None:
-    """Raise UsageError if SPARK_HOME is another version than the job's jars are made for."""
+    """Raise UsageError if SPARK_HOME has another Spark or Scala version than this release needs."""
     jars = (jar.coordinate.split(":") for jar in read_lock() if jar.purpose == SPARK)
     ours = next(version for group, _, version in jars if group == "org.apache.spark")
     for core in (home / "jars").glob("spark-core_*.jar"):
@@ -112,10 +116,10 @@ def command(
     with_delta: bool = False,
     sockets: Path | None = None,
 ) -> list[str]:
-    """Return the command line that runs the job.
+    """Return the spark-submit command line that runs a pipeline.
 
-    `job` has the arguments of eos/job/run.py. `options` are the user's and override the profile.
-    `sockets` is a private folder for the sockets of Python workers; without it, they use TCP.
+    `job` has the arguments of eos/job/run.py. The user's `options` for spark-submit override the
+    profile's settings in `conf`. Python workers use sockets in the folder `sockets`, or else TCP.
     """
     settings, rest = _settings(conf, options)
     _refuse_cluster_mode(settings, rest)
@@ -123,8 +127,8 @@ def command(
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    # Put jars either on the class path or into the list. The class-data archive has only classes of
-    # the class path. Jars in the list would be copied for the tasks that run in this JVM.
+    # Prefer the class path to --jars: its classes can be in the class-data archive, which makes
+    # starts faster. Jars in --jars would also be copied for the tasks that run in this JVM.
     if not put_on_class_path(spark, chosen, jars, settings, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
@@ -153,7 +157,9 @@ def command(
 
 
 def _environment_of_executors() -> dict[str, str]:
-    """Return the settings for executors on other machines to do without the native library, too."""
+    """Return the setting that disables the native library on executors if it is disabled here.
+
+    Otherwise return no setting."""
     disabled = os.environ.get(library.DISABLED)
     return {} if disabled is None else {f"spark.executorEnv.{library.DISABLED}": disabled}
 
@@ -167,8 +173,8 @@ def put_on_class_path(
 ) -> bool:
     """Add the jars to the driver's class path in `settings`, after existing entries.
 
-    Return False, without a change, if they must not be on the class path. `rest` are the user's
-    other words."""
+    Return False and change nothing if the jars must not be on the class path. `rest` has the user's
+    options of spark-submit that are not in `settings`."""
     if not _has_one_jvm(spark, master) or not _fit_class_path(jars, settings, rest):
         return False
     settings[_CLASS_PATH] = os.pathsep.join(filter(None, [settings.get(_CLASS_PATH), *jars]))
@@ -176,16 +182,17 @@ def put_on_class_path(
 
 
 def delta_conf(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that Delta needs, merged with the given ones."""
+    """Return Spark's settings for extensions and catalog, with Delta's added to the user's."""
     others = [each for each in settings.get(_EXTENSIONS, "").split(",") if each]
     extensions = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
     return {_EXTENSIONS: extensions, _CATALOG: settings.get(_CATALOG, _DELTA_CATALOG)}
 
 
 def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return all settings and the user's other words. The user's settings override the profile's.
+    """Return the settings of the profile (`conf`) and of the user's options, and the other options.
 
-    Lists that both may extend (jars, Python files, archives) are joined.
+    The user's settings override the profile's. Lists of jars, Python files, archives and class path
+    entries are joined.
     """
     settings, rest, arguments = dict(conf), list[str](), iter(options)
 
@@ -204,7 +211,7 @@ def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str
             key, equals, value = setting.partition("=")
             if equals and key != "spark.master":
                 add_setting(key.strip(), value)
-            else:  # spark-submit reports the error, or handles spark.master
+            else:  # pass it on: it is spark.master, or malformed, which spark-submit reports
                 rest += [option, setting]
         else:
             rest.append(argument)
@@ -229,11 +236,13 @@ def _refuse_cluster_mode(settings: Mapping[str, str], rest: Sequence[str]) -> No
 
 
 def _fit_class_path(jars: Sequence[str], settings: Mapping[str, str], rest: Sequence[str]) -> bool:
-    """Return whether our jars may be on the class path.
+    """Return whether the launcher's jars may be on the driver's class path.
 
-    They may not if the user's jars take precedence. Then both must be in one class loader, or a
-    class in both would exist twice. They also may not if Spark reads a settings file. It may
-    contain a class path of the user, which our setting would replace."""
+    There are two reasons against it:
+    - The user's jars take precedence (`userClassPathFirst`). Then all jars must be in one class
+      loader, or a class that is in two jars would exist twice.
+    - Spark reads a settings file. It may contain a class path of the user, which the launcher's
+      setting would replace."""
     is_own_first = any(settings.get(key, "").lower() == "true" for key in _OWN_FIRST)
     has_file = any(argument.partition("=")[0] == "--properties-file" for argument in rest)
     has_file |= bool(os.environ.get("SPARK_CONF_DIR"))
@@ -241,9 +250,9 @@ def _fit_class_path(jars: Sequence[str], settings: Mapping[str, str], rest: Sequ
 
 
 def _of_sockets(settings: Mapping[str, str], ours: Path | None) -> dict[str, str]:
-    """Return the settings for sockets in the user's folder, else in the private one.
+    """Return Spark's settings for Unix sockets: in the user's folder, else in the folder `ours`.
 
-    If socket paths don't fit there, Spark uses TCP."""
+    If the folder does not suit sockets, the settings make Spark use TCP."""
     folder = settings.get(f"{_SOCKETS}.dir") or ours
     if folder is None or not fits_sockets(folder):
         return {f"{_SOCKETS}.enabled": "false"}
@@ -251,14 +260,14 @@ def _of_sockets(settings: Mapping[str, str], ours: Path | None) -> dict[str, str
 
 
 def local_dir(conf: Mapping[str, str], options: Sequence[str]) -> str | None:
-    """Return the user's folders for blocks that Spark keeps on disk, or None."""
+    """Return the user's `spark.local.dir`, the folders for blocks on disk; None if not set."""
     return _settings(conf, options)[0].get(_LOCAL_DIR)
 
 
 def _brings_its_own(settings: Mapping[str, str]) -> bool:
-    """Return whether the executors' Python is in an archive of the user.
+    """Return whether the executors' Python is in an archive that the user sends (`--archives`).
 
-    Spark's guide to Python packages recommends this form: a relative path."""
+    Its path is then relative, as in Spark's guide to Python packages: `./mine/bin/python`."""
     python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or ""
     return "/" in python and not python.startswith("/")
 
@@ -266,9 +275,9 @@ def _brings_its_own(settings: Mapping[str, str]) -> bool:
 def environment(
     spark: Spark, java_home: Path, master: str, logs: Path, project: Path
 ) -> dict[str, str]:
-    """Return the environment of the JVM, the driver and local workers.
+    """Return the environment variables of spark-submit's JVM, the driver and local workers.
 
-    It extends the caller's environment."""
+    Variables of the launcher's own environment are kept, except those that are set here."""
     changed = dict(os.environ)
     changed["JAVA_HOME"] = str(java_home)
     changed["SPARK_HOME"] = str(spark.home)
@@ -277,11 +286,13 @@ def environment(
     changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
-        # Spark's UI, RPC and block service listen here. By default they listen on all interfaces.
+        # Spark's UI, RPC and block service must not be reachable from other machines. By default
+        # they listen on all interfaces.
         changed.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    else:  # shipped packages are for this Python version, and `python3` may be another
+    else:  # executors need this Python version, for which the shipped packages are built
         changed.setdefault("PYSPARK_PYTHON", f"python{sys.version_info[0]}.{sys.version_info[1]}")
-    # This first JVM only prints the command line of the second one, so it must start fast.
+    # spark-submit starts two JVMs. The first one only prints the second one's command line, so it
+    # needs no optimizing compiler.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
     mode = "rw-rw----" if private_files.is_shared(logs) else "rw-------"
@@ -290,7 +301,9 @@ def environment(
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:
-    """Return the environment with options for the JVM of spark-submit. Existing options win."""
+    """Return the environment with Java options added for spark-submit's JVM.
+
+    They precede existing options, which override them."""
     quoted = (f'"{option}"' if " " in option else option for option in options)
     current = environment.get("SPARK_SUBMIT_OPTS", "")
     return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, current]).strip()}
@@ -299,12 +312,11 @@ def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str
 def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> Archive | None:
     """Return the class-data archive for the driver's JVM, or None if the JVM can't use one.
 
-    The JVM can use one only if the launcher chooses its options: with a local master and the Spark
-    of this environment. A pipeline with Delta tables has another class path, and so another
-    archive.
+    It needs a local master and the Spark of this environment, because the archive fits one class
+    path only. A pipeline with Delta tables has another class path, and so another archive.
 
-    Java after 17 gets none: Spark's class path contains one jar twice, and Java 21 makes an archive
-    of such a class path, but does not load it.
+    Java 21 can't use one: Spark's class path contains one jar twice, and Java 21 does not load an
+    archive of such a class path.
     """
     if spark.is_installed or not master.startswith("local") or java.version > 17:
         return None
@@ -316,25 +328,26 @@ def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> 
 def dump_command(arguments: Sequence[str]) -> list[str]:
     """Return the command that makes the class-data archive, which shortens the JVM's startup.
 
-    `arguments` are the words of the run's spark-submit command. The archive fits only one class
-    path, so the returned command has the same one. With the options for making an archive, its JVM
-    writes the archive and does not run `--version`."""
+    `arguments` is the run's spark-submit command. The returned command has the same class path,
+    which the archive must fit. It is run with the Java options `Archive.dump_options`: the JVM then
+    writes the archive, and does not print the version."""
     return [arguments[0], "--conf", f"{_CLASS_PATH}={_class_path(arguments)}", "--version"]
 
 
 def _class_path(arguments: Sequence[str]) -> str:
-    """Return the class path entries that spark-submit's arguments add before Spark's own ones."""
+    """Return the `spark.driver.extraClassPath` in spark-submit's arguments; "" without one."""
     found = (argument.partition("=") for argument in arguments)
     return next((value for key, _, value in found if key == _CLASS_PATH), "")
 
 
 def _has_one_jvm(spark: Spark, master: str) -> bool:
-    """Return whether driver and tasks share one JVM, of the Spark of this environment."""
+    """Return whether driver and tasks share one JVM (master `local` or `local[N]`), started by the
+    Spark of this environment."""
     return not spark.is_installed and (master == "local" or master.startswith("local["))
 
 
 def master_of(options: Sequence[str]) -> str | None:
-    """Return the master that the user named, as an option or as a setting."""
+    """Return the master in the user's options (`--master`, `spark.master`); None without one."""
     found = None
     for argument, following in zip(options, [*options, ""][1:], strict=True):
         if argument == "--master":

@@ -1,7 +1,7 @@
-"""Which options does spark-submit accept?
+"""The options of Spark's spark-submit, as far as a run may pass them on.
 
-The launcher rejects all others before anything starts. Spark's JVM would report an unknown option
-only in its log, after the embedded broker was started for the run.
+The launcher rejects all other options before anything starts. Spark's JVM would report an unknown
+option only in its log, after the embedded broker was started for the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split
 
 
 def require_known(arguments: Sequence[str], ours: Iterable[str]) -> None:
-    """Raise UsageError if `arguments` contain an unknown option or an option without its value.
+    """Raise UsageError if `arguments` contain an option that spark-submit does not have, or an
+    option without its value.
 
-    `ours` are the launcher's options. They are only suggested as a correction."""
+    `ours` has the launcher's own options, which the error may suggest for a misspelt one."""
     rest = iter(arguments)
     for argument in rest:
         option, equals, _ = argument.partition("=")

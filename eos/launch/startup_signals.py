@@ -1,13 +1,12 @@
-"""How does a run end if it is asked to stop before its pipeline has started?
+"""The handling of SIGTERM and SIGINT before a run's pipeline has started.
 
-It prints one line and ends with exit code 0. A startup imports for seconds in three processes, one
-after another: the caller of the launcher, the launcher, the driver. Without a handler, a signal
-would end them with a stack trace or without a message. An immediate end is safe, because nothing is
-open yet.
+Such a signal prints one line and ends the run with exit code 0. This is safe, because no
+transaction is open yet. A startup imports modules for seconds in three Python processes, one after
+another: the command, the launcher, the driver. Without a handler, a signal would end them with a
+stack trace, or without a message.
 
-Not covered: a signal while a Python interpreter itself starts, before any Python code runs. The
-first interpreter of the chain then ends like any program. The later ones inherit blocked signals
-(`hold`).
+A signal that arrives while the first Python interpreter itself starts is not handled: it ends like
+any program. The later interpreters start with blocked signals (`hold`).
 
 This module is imported first, so it uses only the standard library.
 """
@@ -25,18 +24,21 @@ _UNSTARTED = ".unstarted"
 
 
 class UnstartedError(Exception):
-    """End of a driver with exit code 0 whose pipeline never ran. Such a run has no result."""
+    """A signal ended the driver before its pipeline ran. The run's exit code is 0."""
 
 
 def listen() -> None:
-    """Let a signal end this process at once with exit code 0. A held signal does so now."""
+    """Let SIGTERM and SIGINT end this process at once with exit code 0.
+
+    A signal that `hold` has blocked until now takes effect here."""
     for number in NUMBERS:
         signal.signal(number, _end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
 
 
 def listen_quietly() -> None:
-    """End without a stack trace on a signal during imports, for commands without a pipeline."""
+    """Let SIGTERM and SIGINT end this process at once, without a stack trace, with exit code 143 or
+    130. This is for commands that run no pipeline."""
     for number in NUMBERS:
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
@@ -48,9 +50,10 @@ def usual() -> None:
 
 
 def hold() -> None:
-    """Block the signals before this process becomes another Python by exec.
+    """Block SIGTERM and SIGINT, before this process starts another Python interpreter by exec.
 
-    A signal would kill the new interpreter while it starts. Blocked signals wait for its `listen`.
+    Otherwise a signal could kill the new interpreter while it starts. A blocked signal takes effect
+    when the new program calls `listen`.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
 

@@ -1,7 +1,7 @@
-"""What does `./spark-submit.sh` do after the environment is installed?
+"""The launcher: what `./spark-submit.sh` and `eos run` do after the environment is installed.
 
-It provides what a pipeline needs (Java, native library, jars, broker, folders) and then runs its
-driver.
+It provides what a pipeline needs (Java, native library, jars, broker, folders), and then runs the
+pipeline's driver with spark-submit.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
     Validator = Callable[[Path], None]
 
-TERMINAL = "EOS_TERMINAL"  # copied from eos.observe.live, because launch imports no stage
-# In the middle of a transaction: the broker has record batches, nothing is committed.
+TERMINAL = "EOS_TERMINAL"  # as in eos.observe.live, which this package may not import
+# Where --demo-crash kills: the broker has the first record batches, and nothing is committed.
 CRASH_POINT = "first_produce:after:both"
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Command and environment of one pipeline. Each call of `run` runs a driver for it."""
+    """The spark-submit command of one pipeline. Each call of `run` starts a driver and waits."""
 
     words: tuple[str, ...]
     environment: dict[str, str]
     logs: Path
     archive: Archive | None
-    local: LocalKafka | None = None  # None: the profile names a cluster
+    local: LocalKafka | None = None  # the embedded broker; None if the profile names a cluster
     bootstrap: tuple[str, ...] = ()
 
     def run(self, **extra: str) -> int:
@@ -59,19 +59,20 @@ class Application:
             classes = Path(folder) / "classes"
             options = self.archive.options(classes)
             code = self._run(spark.with_java_options(environment, *options))
-            if code == 0:  # an interrupted run has not loaded all classes
+            if code == 0:  # after a failed run, the list of loaded classes is incomplete
                 environment = spark.with_java_options(environment, *self.archive.dump_options)
                 self.archive.make_later(classes, spark.dump_command(self.words), environment)
         return code
 
     def _run(self, environment: Mapping[str, str]) -> int:
         code = driver.run(self.words, environment, self.logs / "jvm.log", self.meanwhile)
-        if TERMINAL in environment:  # clear the live line, which a killed driver leaves
+        if TERMINAL in environment:  # clear the progress line that a killed driver has left
             sys.stderr.write("\r\x1b[K")
         return code
 
     def meanwhile(self) -> None:
-        """Start the embedded broker, or check the named ones, while the JVM starts."""
+        """While the JVM starts: start the embedded broker, or check whether the profile's brokers
+        accept connections."""
         if self.local is not None:
             self.local.serve()
         else:
@@ -81,8 +82,8 @@ class Application:
 def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
     """Run a pipeline and return the exit code.
 
-    `validate` checks the pipeline's steps and raises UsageError. It is passed in, because this
-    package may not import them."""
+    `validate` checks a pipeline file and its steps, and raises UsageError. It is an argument,
+    because this package must not import the modules that can check steps."""
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(HELP, end="")
         return 0
@@ -121,8 +122,10 @@ def _submit(options: Options, validate: Validator | None) -> int:
 
 
 def _read(options: Options, validate: Validator | None) -> tuple[PipelineFile, ProfileFile]:
-    """Load and validate pipeline and profile. This comes first: a rejected file needs no Java, jars
-    or broker."""
+    """Load and validate pipeline file and profile.
+
+    Call this first, so that an invalid file is rejected before Java, jars or a broker are needed.
+    """
     from eos.config.load import load_pipeline, load_profile
     from eos.config.secrets import require_hidden
 
@@ -135,7 +138,9 @@ def _read(options: Options, validate: Validator | None) -> tuple[PipelineFile, P
 
 
 def _logs(options: Options, profile: ProfileFile) -> Path:
-    """Create and return the run's log folder, the first folder made in the state root."""
+    """Create and return the run's log folder, and before it the state root.
+
+    Raise UsageError if the state root can't be created or written."""
     logs = profile.local_root / "logs" / options.pipeline.parent.name
     try:
         private_files.prepare_root(profile.local_root, profile.state.group)
@@ -202,9 +207,10 @@ def _application(
 
 
 def terminal() -> dict[str, str]:
-    """Return a variable with the terminal's width, or nothing without a terminal.
+    """Return the environment variable with the terminal's width, for the driver.
 
-    The driver writes to a pipe, so it can't detect the terminal at its end."""
+    The driver itself writes to a pipe, so it can't detect the terminal. Return no variable if
+    stderr is no terminal, or if NO_COLOR or TERM ask for plain output."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
     if is_plain or not sys.stderr.isatty():
         return {}
@@ -225,7 +231,7 @@ def _run_with_crash(app: Application) -> int:
 
 
 def _timing(what: str) -> None:
-    """With EOS_TIMING=1, print the time since the launcher started."""
+    """If EOS_TIMING is set, print a step's name and the seconds since the launcher started."""
     if os.environ.get("EOS_TIMING"):
         say(f"timing: {what} after {time.clock_gettime(time.CLOCK_MONOTONIC) - _STARTED:.2f} s")
 

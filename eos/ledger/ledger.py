@@ -204,8 +204,8 @@ class Ledger:
                 f"{self._pipeline}: the ledger {self.partition.topic!r} has {count} records from "
                 f"offset {first} on that its leader did not return before: it ended at {end} then",
                 hint="a broker that was paused may believe for a moment that it is still the "
-                "leader. Nothing was written: start again, which reads these records. If it "
-                "repeats, another client writes to this topic",
+                "leader. The pipeline wrote nothing to its targets. Start it again: the next run "
+                "reads these records. If it repeats, another client writes to this topic",
                 topic=self.partition.topic,
                 offset=first,
             )

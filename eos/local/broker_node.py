@@ -1,13 +1,14 @@
-"""What are the settings, files and processes of one node of the embedded cluster?
+"""One node of the embedded Kafka cluster: its settings, files and processes.
 
     ROOT/cluster.json   the cluster's id, its version, and every node's ports
     ROOT/start.lock     held while a process starts the cluster
     ROOT/stop.lock      held while a process checks for users of the cluster and stops it
-    ROOT/users          each user of the cluster holds a shared lock on this file
+    ROOT/users          each process that uses the cluster holds a shared lock on this file
     ROOT/keep           if it exists, the cluster runs on without users
     ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
 
-While a class-data archive is missing, the JVM lists its loaded classes in `node-1/classes`.
+If there is no class-data archive yet, each node's JVM writes the names of its loaded classes to the
+file `classes` in its folder. The archive, which shortens later startups, is made from node 1's.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from eos.local.java import find_java
 
 HOST = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
-# Optimising a broker's code costs two CPU seconds at startup. After 2 million records it had not
-# paid off, because their time is spent on copying and checksums.
+# No optimizing compiler in the broker's JVM. It costs two CPU seconds at startup, which were not
+# regained after 2 million records: a broker spends its time on copying and checksums.
 _CHEAP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _BROKER_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
 _TOOL_OPTIONS = (*_CHEAP, "-Xmx256m")
@@ -67,11 +68,14 @@ class Node:
     def is_running(self) -> bool:
         """Return whether the node's supervisor or JVM is alive.
 
-        Both hold the lock while they live, so a reused pid can't cause a wrong answer."""
+        The node's lock file shows it, which both hold while they live. A check of process ids could
+        be wrong, because the system reuses them."""
         return is_held(self.folder / "lock")
 
     def pids(self) -> dict[str, int]:
-        """Return both processes' ids by key. They are valid only while the node runs."""
+        """Return the process ids of the node's supervisor and JVM, by the keys of state.json.
+
+        They are valid only while the node runs. The result is empty if it never ran."""
         try:
             found: dict[str, int] = json.loads((self.folder / "state.json").read_text())
         except (OSError, ValueError):
@@ -79,7 +83,7 @@ class Node:
         return found
 
     def signal(self, process: str, number: signal.Signals) -> None:
-        """Send a signal to `SUPERVISOR` or `BROKER` if the node runs."""
+        """Send a signal to the node's supervisor (`SUPERVISOR`) or JVM (`BROKER`) if it runs."""
         pid = self.pids().get(process)
         if pid and self.is_running:
             with contextlib.suppress(ProcessLookupError):
@@ -92,7 +96,7 @@ class Node:
             *_java(self.version, *_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
             *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
         ]
-        # In its own session, so that a terminal's Ctrl-C reaches the pipeline, not its broker.
+        # A session of its own: Ctrl-C in a terminal must end the pipeline, but not its broker.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -109,7 +113,9 @@ class Node:
         extra: Mapping[str, str],
         features: Mapping[str, int],
     ) -> None:
-        """Write the settings. If the data folder is new, format it with these features."""
+        """Write the node's server.properties. Format the data folder with `features` if it is new.
+
+        `extra` overrides or adds settings."""
         private_files.own(self.folder)
         settings = self.folder / "server.properties"
         lines = (f"{key}={value}\n" for key, value in _settings(self, everyone, extra).items())
@@ -141,10 +147,10 @@ class Node:
             )
 
     def make_archive(self) -> None:
-        """Make a class-data archive after a clean end, to speed up the next startup.
+        """Start a background process that makes a class-data archive for the broker's JVM.
 
-        Return at once; a background process does the work. It uses no path in this folder, which
-        may be removed meanwhile.
+        Call this after a clean end. The archive shortens later startups. The process uses no path
+        in the node's folder, which may be removed meanwhile.
         """
         archive = _archive(self.version)
         command = _java(self.version, *archive.dump_options, "kafka.Kafka")
@@ -159,7 +165,7 @@ class Node:
         return self.folder / "classes"
 
     def complaint(self) -> str:
-        """Return the last error lines of the node's logs."""
+        """Return the last error lines of the node's logs, for an error message."""
         lines: list[str] = []
         for name in ("broker.log", "console.log"):
             with contextlib.suppress(OSError):
@@ -176,7 +182,8 @@ def java_command(*arguments: str, version: str = BROKER_VERSION) -> list[str]:
 def _java(version: str, *arguments: str) -> list[str]:
     """Return a Java command line with the broker's class path.
 
-    All commands use this function: an archive is valid only for the class path it was made with."""
+    All commands use this function, so that they have the same class path: a class-data archive is
+    valid only for the class path with which it was made."""
     class_path = os.pathsep.join(map(str, _jars(version)))
     settings = f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"
     return [str(find_java().binary), "-cp", class_path, settings, *arguments]
@@ -191,7 +198,9 @@ def _jars(version: str) -> list[Path]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct ports that are free now. All are held open until the last is chosen."""
+    """Return `count` distinct ports that are free now.
+
+    Another process may bind one before the caller does."""
     sockets = []
     try:
         for _ in range(count):
@@ -206,7 +215,7 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the JVM does
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker's JVM sets it
         try:
             one.bind((HOST, port))
         except OSError:
@@ -222,13 +231,14 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
     replicas = min(len(everyone), 3)
     in_sync = max(1, replicas - 1)
     client = f"PLAINTEXT://{HOST}:{node.ports.client}"
-    # Additional listeners, such as one with TLS, come after the one that this package uses.
+    # The plaintext listener that eos connects to is first. `extra` may add others, such as TLS.
     more = ",".join(filter(None, (client, extra.get("listeners"))))
     voters = ",".join(f"{one.number}@{HOST}:{one.ports.controller}" for one in everyone)
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
-        # Static voters, so that ports may change between two starts of the cluster.
+        # Static voters. Dynamic ones would be stored with their ports in the data, but ports may
+        # change between two starts of the cluster.
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
         "advertised.listeners": more,
@@ -247,7 +257,7 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(in_sync),
         "group.initial.rebalance.delay.ms": "0",
-        # A killed node can rejoin only after its session timeout; the default is 9 s.
+        # Shorter than the default of 9 s: a killed node can rejoin only after this timeout.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         # Use few threads and small buffers, because this broker shares the machine with Spark.

@@ -1,7 +1,7 @@
-"""Which brokers of a cluster are alive?
+"""A check which brokers of a cluster are alive, without a Kafka client.
 
-The probe sends a Metadata request over a plain socket. An open port proves little, because a broker
-listens before it can serve. A Metadata answer with every node proves that the cluster works.
+It sends a Metadata request over a plain socket. An open port proves little, because a broker
+listens before it can serve. A response that lists every node shows that the cluster works.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _CONNECT_S = 3
 
 
 def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> frozenset[int]:
-    """Return the ids of the live nodes, as reported by the broker at this port.
+    """Return the ids of the live nodes, as listed in a Metadata response of the broker at `port`.
 
-    The result is empty if the broker does not answer."""
+    The result is empty if that broker does not respond within `timeout_s`."""
     client = b"eos-probe"
     body = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(client)) + client
     body += struct.pack(">i", 0)  # no topics
@@ -36,9 +36,10 @@ def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> 
 
 
 def silent(addresses: Sequence[str]) -> Mapping[str, str]:
-    """Return the addresses that don't accept connections, and why.
+    """Return the addresses that don't accept TCP connections, each with the reason.
 
-    A Kafka client would try them until its deadline."""
+    This reports a wrong address within seconds, where a Kafka client would retry until its
+    deadline."""
     found = {address: _connect_error(address) for address in addresses}
     return {address: why for address, why in found.items() if why}
 
@@ -53,10 +54,11 @@ def _connect_error(address: str) -> str:
 
 
 def report_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:
-    """Report, from a thread, if no broker accepts connections, and that the run waits for one.
+    """Check in a new thread whether a broker accepts connections; if none does, print that with
+    `say`. Return the thread.
 
-    A broker that starts meanwhile is found. The check runs in a thread so that neither a normal
-    startup nor a stop waits for it."""
+    The run waits for a broker in any case. The check has its own thread, so that neither a normal
+    startup nor a stop is delayed by it."""
 
     def probe() -> None:
         for address in addresses:  # one listening broker is enough

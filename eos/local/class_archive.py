@@ -1,17 +1,16 @@
-"""How do class-data archives halve the startup time of a JVM?
+"""Class-data archives (Java's AppCDS), which halve the startup time of a JVM.
 
-With an archive, a JVM maps its classes instead of loading them. The first run of a program lists
-the classes that it loads. After a clean end, a background process makes the archive from the list
-(`class_archive_maker.py`). Later runs use it.
+With an archive, a JVM maps its classes into memory instead of loading them. The first run of a
+program lists the classes that it loads. After a clean end, a background process makes the archive
+from this list (`class_archive_maker.py`). Later runs use it.
 
     CACHE/archives/PROGRAM-KEY-CRC.jsa   ready
     CACHE/archives/PROGRAM-KEY.making/   being made, or failed; a failure is retried after a day
 
-Guarantees: no startup depends on an archive. A damaged archive is deleted before a JVM reads it,
-because a JVM can crash on it. A JVM ignores an archive that does not fit, for example after a
-change of heap layout or class path. The key includes the Java and every jar with its time, as the
-JVM itself compares them. So an update leads to a new archive.
-Not guaranteed: an archive may be missing.
+Without an archive, a JVM only starts slower. A damaged archive could crash a JVM, so its CRC is
+checked before each use, and a damaged one is deleted. A JVM ignores an archive that does not fit,
+for example after a change of heap layout. KEY is a hash over the Java and every jar with its time,
+because the JVM compares these: after an update, a new archive is made.
 """
 
 from __future__ import annotations
@@ -41,10 +40,11 @@ class Archive:
     key: str
 
     def options(self, classes: Path | None = None) -> list[str]:
-        """Return Java options that use the archive.
+        """Return the Java options that use the archive.
 
-        If there is none, return options that make the JVM write the names of the classes that it
-        loads into the file `classes`, if that is given."""
+        If there is no archive, return the option that makes the JVM write the names of its loaded
+        classes to the file `classes`. Return none without `classes`, or if making the archive
+        failed within the last day."""
         with contextlib.suppress(OSError):
             ready = self._ready()
             if ready:
@@ -55,7 +55,7 @@ class Archive:
 
     @property
     def dump_options(self) -> list[str]:
-        """Return Java options that make the program write the archive instead of running."""
+        """Return the Java options with which a JVM writes the archive, instead of running."""
         return [
             "-Xshare:dump",
             f"-XX:SharedClassListFile={self._work / 'classes'}",
@@ -65,9 +65,10 @@ class Archive:
     def make_later(
         self, classes: Path, command: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        """Make the archive in the background if a run left a list of classes. Return at once.
+        """Start making the archive in the background if `classes` exists, and return at once.
 
-        If several processes call this together, only the one that can create the folder continues.
+        `command` is a JVM with `dump_options`. If several processes call this at the same time,
+        one of them creates the work folder and makes the archive; the others do nothing.
         """
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if not classes.exists() or self._ready() or self._is_tried():
@@ -94,7 +95,7 @@ class Archive:
     def _ready(self) -> Path | None:
         for path in _folder().glob(f"{self.program}-{self.key}-*.jsa"):
             if path.stem.rpartition("-")[2] == class_archive_maker.crc_of(path):
-                os.utime(path)  # the least recently used archive is deleted first
+                os.utime(path)  # mark it as used: the least recently used archives are deleted
                 return path
             path.unlink()
         return None

@@ -1,4 +1,4 @@
-"""How is a class-data archive made in the background?
+"""The background process that makes a class-data archive (Java's AppCDS).
 
 It is run as `python class_archive_maker.py WORK PREFIX -- COMMAND...`. The command is a JVM that
 reads WORK/classes and writes WORK/archive. This takes about ten seconds for the broker and half a
@@ -23,16 +23,16 @@ import time
 import zlib
 from pathlib import Path
 
-KEPT = 3  # archives to keep of one program, since each checkout and each Java has its own
-TRIED_S = 24 * 3600.0  # time before a failed attempt is repeated
+KEPT = 3  # archives to keep of one program: each checkout and each Java may need its own
+TRIED_S = 24 * 3600.0  # time after which a failed attempt is repeated
 _MAKE_S_MAX = 900.0
 _CHUNK = 1 << 20
 
 
 def crc_of(path: Path) -> str:
-    """Return the CRC of a file. Each start checks it, because a damaged archive can crash a JVM.
+    """Return the CRC-32 of a file as text, at about 3 GB per second.
 
-    It reads about 3 GB per second."""
+    Each start of a JVM checks it, because a damaged archive could crash the JVM."""
     crc = 0
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -83,7 +83,9 @@ def _end_with_maker() -> None:
 
 
 def _forget_old(prefix: Path) -> None:
-    """Delete surplus archives of this program. A JVM that still maps one can keep using it."""
+    """Delete all but the `KEPT` most recently used archives of a program, and old work folders.
+
+    A JVM that still maps a deleted archive can keep using it."""
     program = prefix.name.partition("-")[0]
     archives = sorted(prefix.parent.glob(f"{program}-*.jsa"), key=_used_at, reverse=True)
     for path in archives[KEPT:]:

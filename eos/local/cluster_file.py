@@ -1,4 +1,4 @@
-"""What does `cluster.json` of an embedded cluster contain? Its id, version, and node ports."""
+"""The file `cluster.json` of an embedded Kafka cluster: cluster id, Kafka version, node ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = "cluster.json"
 
 
 def read(root: Path) -> dict[str, Any]:
-    """Return the content of the cluster's file; no ports if it does not exist yet."""
+    """Return the content of `cluster.json`. If the file does not exist, `ports` is empty."""
     try:
         found: dict[str, Any] = json.loads((root / _NAME).read_text())
     except (FileNotFoundError, NotADirectoryError):
@@ -41,10 +41,11 @@ def write(root: Path, known: Mapping[str, Any]) -> None:
 
 
 def require_version(root: Path, known: Mapping[str, Any], requested: str | None) -> None:
-    """Raise UsageError if the requested version does not fit the data.
+    """Raise UsageError if the user requests another Kafka version than the existing data has.
 
-    Data that was created for a given version keeps it, because another version would convert the
-    data or could not read it. All other data uses the newest version."""
+    `known` is the content of `cluster.json`. Data keeps the version that the user gave when it was
+    created, because another version would convert the data or could not read it. Data that was
+    created without a version always uses the newest one."""
     version = str(known.get("version", BROKER_VERSION))
     required = requested or version
     if required not in BROKER_VERSIONS:

@@ -1,4 +1,4 @@
-"""How does a Kafka cluster run on this machine for as long as a process uses it?
+"""A Kafka cluster on this machine that runs as long as a process uses it: the embedded broker.
 
 Each node is a JVM with a supervisor process (`supervisor.py`).
 """
@@ -34,7 +34,7 @@ _TRIES = 3  # another process may bind a free port before the broker does
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """State of a cluster, found out without using it."""
+    """State of an embedded cluster, read from its files and locks without starting it."""
 
     root: Path
     nodes: int
@@ -65,15 +65,15 @@ def status_of(root: Path) -> ClusterStatus:
 
 
 class EmbeddedKafka:
-    """Cluster of KRaft nodes; each node is broker and controller at once.
+    """An embedded Kafka cluster, as one of its users. Each node is broker and controller at once.
 
-    Guarantees: data under `root` persists between starts. A second user of the same root, in this
-    or another process, shares the running cluster. The cluster stops when its last user has
-    stopped or died in any way, unless `keep` was set.
-    Data keeps the `version` that it was created for. If none was given, it always uses the newest.
-    Data also keeps its number of `nodes`, by default 1.
-    Not guaranteed: `config` and `port` have no effect on a cluster that already runs, and
-    `features` have no effect on existing data.
+    Data under `root` persists between starts. A second user of the same `root`, in this or another
+    process, shares the running cluster. The cluster stops when its last user has called `stop` or
+    died, unless `keep` was called.
+
+    Existing data keeps its number of `nodes` (default 1) and the Kafka `version` that was given
+    when it was created; without one it uses the newest. `config` and `port` have no effect on a
+    cluster that already runs, and `features` have no effect on existing data.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class EmbeddedKafka:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Return the nodes, with their ports and the folders of their data and logs."""
+        """Return the nodes of the started cluster; none before `start`."""
         return self._nodes
 
     def start(self, deadline: Deadline | None = None) -> None:
@@ -133,7 +133,7 @@ class EmbeddedKafka:
             self._use = use
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Stop using the cluster. The last user stops it and waits until it has ended."""
+        """Stop using the cluster. The last user also stops all nodes and waits for their end."""
         use, self._use = self._use, None
         if use is None:
             return
@@ -150,16 +150,16 @@ class EmbeddedKafka:
         self._supervisors.clear()
 
     def keep(self) -> None:
-        """Keep the cluster running without users, until `forget`."""
+        """Let the cluster run on without users, until `forget` or `end` is called."""
         private_files.touch(self.root / "keep")
 
     def forget(self) -> None:
         (self.root / "keep").unlink(missing_ok=True)
 
     def end(self, deadline: Deadline | None = None) -> None:
-        """Call `forget` and stop the cluster now. If it has users, it stops after the last one.
+        """Undo `keep`, and stop the cluster: at once if it has no users, else after the last one.
 
-        This starts nothing: a node may be down and unable to start.
+        It never starts a node that is down, since that node may be unable to start.
         """
         if not self.root.exists():
             return
@@ -167,7 +167,8 @@ class EmbeddedKafka:
         with exclusive(self.root / "start.lock", deadline):
             self._nodes = _nodes(self.root, cluster_file.read(self.root))
             with self._let_go(None, deadline) as is_unused:
-                self.forget()  # after taking the lock; otherwise a supervisor could be faster
+                # Only with the lock: else a supervisor could see no `keep` and stop its node first.
+                self.forget()
                 if is_unused and any(node.is_running for node in self._nodes):
                     self._stop_nodes(deadline)
                     self._nodes[0].make_archive()
@@ -179,7 +180,7 @@ class EmbeddedKafka:
         self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
 
     def restart(self, *numbers: int, deadline: Deadline | None = None) -> None:
-        """Start nodes again on their previous ports. Stop them first if they run."""
+        """Restart the nodes with these numbers on their previous ports. They may be down."""
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
         nodes = [self._node(number) for number in numbers]
         for node in nodes:
@@ -193,10 +194,10 @@ class EmbeddedKafka:
     def tool(
         self, main_class: str, *arguments: str, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's command line classes. The caller checks the exit code.
+        """Run a command line tool of Kafka, given by its Java class, and return its result.
 
-        The tools are always of the newest version. They support older brokers and their logs, and
-        need no cluster under `root`.
+        The caller checks the exit code. Tools always have the newest Kafka version, which supports
+        older brokers and their logs. The cluster need not run.
         """
         private_files.create_folder(self.root)
         return subprocess.run(
@@ -227,14 +228,16 @@ class EmbeddedKafka:
                 self._spawn(node)
             if self._wait_ready(deadline):
                 return
-            # Another process bound a port after our check. Stop all nodes and choose again.
+            # Another process bound one of the ports after `_choose` had found it free. Stop all
+            # nodes and choose new ports.
             self._stop_nodes(deadline)
         raise start_errors.ports_taken(self.root, self._nodes)
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
-        """Return the cluster's id and nodes from its file.
+        """Return the cluster's id and nodes from `cluster.json`, which is created if it is missing.
 
-        If no node runs and another process uses one of the ports, choose new ports."""
+        If no node runs, the ports are checked first. If another process uses one, new ports are
+        chosen and stored. Raise UsageError for a number of nodes or a port that does not fit."""
         known = cluster_file.read(self.root)
         if "id" not in known:
             known["id"] = cluster_file.new_id()
@@ -266,7 +269,9 @@ class EmbeddedKafka:
         return self._config(node) if callable(self._config) else self._config
 
     def _choose(self, before: list[Ports]) -> list[Ports]:
-        """Return the previous ports if they are free, so that addresses remain valid."""
+        """Return the ports of each node.
+
+        These are the previous ports if all are free, so that addresses remain valid."""
         every = [port for pair in before for port in (pair.client, pair.controller)]
         # If clients now request a port that a controller used before, choose all ports again.
         if not every or self._port in every[1:] or not all(map(is_free, every)):
@@ -284,13 +289,14 @@ class EmbeddedKafka:
     def _spawn(self, node: Node) -> None:
         before = self._supervisors.pop(node.number, None)
         if before is not None:
-            before.wait()  # its node is down, so the supervisor has ended or is about to
+            before.wait()  # no long wait: the node is down, so its supervisor is ending
         self._supervisors[node.number] = node.spawn()
 
     def _wait_ready(self, deadline: Deadline) -> bool:
-        """Return True when all nodes see all nodes, False if a port is in use.
+        """Wait until every node lists all nodes in its metadata, and return True.
 
-        Raise UnavailableError if a node ends or the deadline passes."""
+        Return False if a node ended because its port is in use. Raise UnavailableError if a node
+        ended for another reason or the deadline passes."""
         required = frozenset(node.number for node in self._nodes)
         waiting = set(self._nodes)
         while waiting:
@@ -314,11 +320,12 @@ class EmbeddedKafka:
 
     @contextmanager
     def _let_go(self, use: FileLock | None, deadline: Deadline) -> Iterator[bool]:
-        """Release `use` and yield whether the cluster has no user now.
+        """Release the shared lock `use`, and yield whether the cluster has no other user.
 
-        If it has none, no user can begin within the context. `stop.lock` admits one process at a
-        time. Otherwise two last users could each mistake the other's check for a user, and neither
-        would stop the cluster itself. Take `start.lock` before `stop.lock`, never after it.
+        If it has none, no process can become a user within the context. `stop.lock` admits one
+        process at a time. Without it, two last users could each mistake the other's check for a
+        user, and neither would stop the cluster. To avoid a deadlock, take `start.lock` before
+        `stop.lock`, never after it.
         """
         users = self.root / "users"
         with closing(use or FileLock(users)) as mine, exclusive(self.root / "stop.lock", deadline):
@@ -327,14 +334,16 @@ class EmbeddedKafka:
                 yield self._is_last(last, deadline)
 
     def _is_last(self, users: FileLock, deadline: Deadline) -> bool:
-        """Return whether we are the last user; then we hold the exclusive lock.
+        """Return whether the cluster has no user, so that we could lock `users` exclusively.
+
+        A failed exclusive lock does not prove that there is a user, because of this race:
 
         1. We release our shared lock.
-        2. A supervisor takes the exclusive lock first and stops its node.
+        2. A supervisor sees no user, takes the exclusive lock and stops its node.
         3. Our exclusive lock fails, although the cluster has no user.
 
-        A supervisor's exclusive lock also blocks our shared lock; another user's shared lock does
-        not. So if the shared lock fails too, we wait until the supervisor has ended.
+        A supervisor's exclusive lock also blocks a shared lock; another user's shared lock does
+        not. So if the shared lock fails, too, wait until the supervisor has ended.
         """
         while not users.try_exclusive():
             if users.try_shared() or deadline.has_passed:
@@ -354,7 +363,8 @@ class EmbeddedKafka:
     def _wait_gone(self, node: Node, deadline: Deadline) -> None:
         """Wait until a node has ended; send SIGKILL at the deadline.
 
-        A process may even survive SIGKILL for a while: the kernel may be writing to a hung disk."""
+        Raise UnavailableError if the node still runs long after SIGKILL, for example because the
+        kernel is writing to a disk that hangs."""
         is_killed = False
         while node.is_running:
             if deadline.has_passed and is_killed:

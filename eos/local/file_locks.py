@@ -1,4 +1,4 @@
-"""How do processes lock a file so that the lock ends with its holder?
+"""File locks between processes (`flock`) that end when their holder dies.
 
 The kernel releases the lock when its holder dies in any way.
 
@@ -49,9 +49,10 @@ class FileLock:
         return self._try(fcntl.LOCK_EX)
 
     def try_exclusive_past_looks(self) -> bool:
-        """Take the lock, waiting for `is_held` checks, which share it for a moment.
+        """Take the exclusive lock; return False if another holder has it exclusively.
 
-        Return False if another holder has it exclusively."""
+        `is_held` in another process takes a shared lock for a moment. Such a check is waited for,
+        and does not make this return False."""
         for _ in range(_LOOKS_MAX):
             if self._try(fcntl.LOCK_EX):
                 return True
@@ -78,7 +79,9 @@ class FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether another holder has this lock exclusively. The check shares it briefly."""
+    """Return whether another holder has this lock exclusively; False if the file does not exist.
+
+    The check takes a shared lock for a moment."""
     if not path.exists():
         return False
     lock = FileLock(path)
@@ -93,7 +96,7 @@ def is_held(path: Path) -> bool:
 
 
 def has_no_locks(error: OSError) -> bool:
-    """Return whether the file system has no locks, such as NFS without a lock service."""
+    """Return whether `error` means that the file system supports no locks, such as some NFS."""
     return error.errno in _NO_LOCKS
 
 
@@ -126,4 +129,4 @@ def _pause(lock: FileLock, deadline: Deadline) -> None:
             "it, and retry",
             path=str(lock.path),
         )
-    time.sleep(_PAUSE_S)  # flock can't wait with a deadline
+    time.sleep(_PAUSE_S)  # poll, because flock can't wait with a deadline

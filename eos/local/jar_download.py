@@ -1,8 +1,7 @@
-"""How are missing jars downloaded?
+"""The download of missing jars, by several processes of Ivy in parallel.
 
-Several processes of Ivy run in parallel. Ivy is Spark's client for Maven repositories, and pyspark
-ships it. This project names no address: it uses `EOS_MAVEN_REPOSITORY`, else a mirror of central in
-the user's Maven settings, else Ivy's default.
+Ivy is Spark's client for Maven repositories, and pyspark contains it. The repository is
+`EOS_MAVEN_REPOSITORY`, else the mirror of central in the user's Maven settings, else Ivy's default.
 
 Each complete file is verified and moved into the cache at once. If a run is interrupted in any way,
 its complete jars remain, and the next run downloads only the rest.
@@ -36,7 +35,7 @@ SIDE_BY_SIDE = 4
 DOWNLOAD_MS_MAX = 15 * 60_000
 _POLL_S = 0.1
 _WORK_AGE_S_MAX = 24 * 3600
-_LINE_MAX = 1_000  # of a log: the expressions below take quadratic time for a line
+_LINE_MAX = 1_000  # log lines are cut: the expressions below take quadratic time for a long line
 
 _SETTINGS = """\
 <ivysettings>
@@ -61,7 +60,9 @@ _MODULE = """\
 
 
 def download(jars: Sequence[Jar], folder: Path) -> None:
-    """Download all jars into `folder`. Raise UnavailableError with the first causes otherwise."""
+    """Download all jars into `folder`.
+
+    If some fail, raise UnavailableError with the causes of the first ones."""
     megabytes = sum(jar.size_bytes for jar in jars) / 1e6
     _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
     started = time.monotonic()
@@ -76,7 +77,10 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def resolve(coordinates: Sequence[str], work: Path) -> dict[str, Path]:
-    """Download these coordinates into `work` without verification (for `relock`)."""
+    """Download jars into `work` without a check of their checksums. Return their paths.
+
+    `coordinates` are texts such as `group:artifact:version`. `eos.local.relock` uses this to write
+    the checksums into the lock file."""
     jars = [Jar("", coordinate, 0, "") for coordinate in coordinates]
     with _processes(jars, work) as running:
         for process in running:
@@ -102,16 +106,19 @@ def repository() -> str | None:
 
 
 def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
-    """Verify and store jars until all Ivy processes have ended. Return the errors by jar."""
+    """Run Ivy, and store each jar in `folder` once it is complete and its checksum is right.
+
+    Return when all Ivy processes have ended: a text for each jar with a wrong checksum."""
     failures: dict[str, str] = {}
     deadline = Deadline.after_ms(DOWNLOAD_MS_MAX)
     with _processes(jars, work) as running:
         is_running = True
         while is_running and not deadline.has_passed:
-            # Check this before storing, so that a file of the last moment is still stored below.
+            # Check for running processes before storing jars. In the other order, a jar that
+            # arrives just before the last process ends would be missed.
             is_running = any(process.poll() is None for process in running)
             _accept_jars(jars, work, folder, failures)
-            time.sleep(_POLL_S if is_running else 0)  # there is no event to wait for
+            time.sleep(_POLL_S if is_running else 0)  # poll, because Ivy sends no event for a file
     return failures
 
 
@@ -131,7 +138,7 @@ def _accept_jars(jars: Sequence[Jar], work: Path, folder: Path, failures: dict[s
 
 @contextlib.contextmanager
 def _processes(jars: Sequence[Jar], work: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run several Ivy processes, each with a share of the jars, distributed by size."""
+    """Start several Ivy processes, each with jars of about the same total size; yield them."""
     by_size = sorted(jars, key=lambda jar: -jar.size_bytes)
     running: list[subprocess.Popen[bytes]] = []
     try:

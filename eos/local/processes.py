@@ -1,6 +1,6 @@
-"""How do launcher, JVM and driver end together, and how do they exchange pid and address?
+"""Coordination of the three processes of a run: launcher, spark-submit's JVM, Python driver.
 
-A child never outlives the process that it works for.
+They end together, and exchange the driver's process id and the embedded broker's address.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from eos.local.file_locks import is_held
 
 DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
 LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
-EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: the environment failed; a restart may succeed
+EXIT_PARENT_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 
-# Starting a broker and loading its records take less time. If they fail, the launcher ends the
-# driver.
+# How long the driver waits for the launcher's broker. Starting it and loading a demo's records take
+# less time. If one of these fails, the launcher ends the driver.
 ADDRESS_S_MAX = 600
 _ADDRESS_POLL_S = 0.02
 
@@ -33,9 +33,9 @@ _POLL_S = 0.2
 
 
 def end_with_parent(signal_number: int = signal.SIGKILL) -> None:
-    """Let the kernel signal this process when the thread that forked it ends (Linux only).
+    """Let the kernel send a signal to this process when the thread that forked it ends.
 
-    It is suitable for `preexec_fn`. On other systems it does nothing, and only the pollers remain.
+    Use it as `preexec_fn` of a child process. It works on Linux only, and does nothing elsewhere.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -43,10 +43,10 @@ def end_with_parent(signal_number: int = signal.SIGKILL) -> None:
 
 
 def announce() -> None:
-    """Write the driver's pid for the launcher, so that it signals Python and not the JVM.
+    """Write the driver's process id to the launcher's file.
 
-    Without a launcher, such as under a cluster's own spark-submit, the variable is missing and this
-    does nothing.
+    The launcher forwards signals to this process and not to the JVM. Without a launcher, for
+    example under a cluster's own spark-submit, this does nothing.
     """
     path = os.environ.get(DRIVER_PID_FILE)
     if not path:
@@ -57,11 +57,11 @@ def announce() -> None:
 
 
 def die_with_parent() -> None:
-    """End this process at once (exit 5) when its parent JVM or the launcher above it has died.
+    """Start a thread that ends this driver (exit 5) when its parent JVM or the launcher has died.
 
-    A driver without a JVM can neither commit nor abort. Its open transaction times out, or the next
-    startup fences it. This function polls. The kernel's signal would follow the JVM *thread* that
-    forked us, and that thread may end although the JVM lives.
+    A driver without its JVM can't finish the micro-batch. Its open transaction times out, or the
+    next startup fences it. The thread polls: `end_with_parent` would follow the JVM *thread* that
+    forked the driver, and that thread may end although the JVM lives.
     """
     parent, lock = os.getppid(), os.environ.get(LAUNCHER_LOCK, "")
 
@@ -76,16 +76,18 @@ def die_with_parent() -> None:
 
 
 def last_words(text: str) -> None:
-    """Write to stderr if this does not block.
+    """Write a text to stderr, unless the write would block.
 
-    stderr may be a pipe to a process that died or stopped reading, where a write would hang."""
+    stderr may be a full pipe to a process that no longer reads, where a write would hang."""
     with contextlib.suppress(OSError, ValueError):
         if select.select([], [2], [], 0)[1]:
             os.write(2, text.encode())
 
 
 def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
-    """Wait for the address of the launcher's broker. Return "" if asked to stop meanwhile."""
+    """Wait until the launcher has written the embedded broker's address to `file`; return it.
+
+    Return "" if `is_stopping` becomes true meanwhile. Raise UnavailableError after ten minutes."""
     give_up_at = time.monotonic() + ADDRESS_S_MAX
     while not file.exists():
         if is_stopping():
@@ -99,7 +101,7 @@ def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
                 hint="the launcher writes that file when the broker serves: look for an error in "
                 "its output and in `broker.log` below the state root",
             )
-        time.sleep(_ADDRESS_POLL_S)  # the check above bounds this wait
+        time.sleep(_ADDRESS_POLL_S)  # bounded by `give_up_at`
     return file.read_text(encoding="ascii")
 
 

@@ -1,4 +1,4 @@
-"""How is `jars.lock` regenerated from pyproject.toml? Run `python -m eos.local.relock`."""
+"""`python -m eos.local.relock` regenerates `jars.lock` from the jars listed in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def coordinates(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
-    """Return the sets of jars and their coordinates from `[tool.eos.jars]`."""
+    """Return the jars of each set in `[tool.eos.jars]`, as coordinates `group:artifact:version`."""
     jars: dict[str, list[str]] = settings(pyproject)["jars"]
     return jars
 
 
 def settings(pyproject: Path = PYPROJECT) -> dict[str, Any]:
-    """Return `[tool.eos]`."""
+    """Return the table `[tool.eos]` of pyproject.toml."""
     if sys.version_info >= (3, 11):
         import tomllib as toml
     else:
-        import tomli as toml  # pytest depends on it there
+        import tomli as toml  # pytest installs it on Python 3.10, which has no tomllib
     document: dict[str, Any] = toml.loads(pyproject.read_text(encoding="utf-8"))
     found: dict[str, Any] = document["tool"]["eos"]
     return found
 
 
 def relock(required: Mapping[str, Sequence[str]], lock: Path, origin: str = ORIGIN) -> int:
-    """Download the jars of all sets and write the lock. Return the exit code."""
+    """Download the jars of all sets, and write their sizes and checksums to the file `lock`.
+
+    Return the exit code: 1 if a jar was not found, else 0."""
     every = sorted({name for names in required.values() for name in names})
     with tempfile.TemporaryDirectory() as work:
         files = resolve(every, Path(work))

@@ -1,4 +1,4 @@
-"""Which errors prevent a start of the embedded broker? Each has the nodes' last log lines."""
+"""Errors of a failed start of the embedded broker, with the last error lines of its nodes' logs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How does a broker process stop when its last user has ended or died?
+"""The supervisor process of an embedded broker node. It stops the node when nobody uses it.
 
-A supervisor process starts each broker and stops it when it has no user any more. It is run as
+A supervisor starts the node's JVM, and stops it when the cluster has no user any more. It is run as
 `python supervisor.py NODE_DIR -- COMMAND...` and uses the standard library only. The JVM inherits
 its umask, which keeps their files private.
 
@@ -29,7 +29,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-# Keys of state.json. Brokers of earlier releases, which may still run, wrote the same.
+# Keys of state.json. They must not change: a broker of an earlier release, which may still run,
+# wrote its state with them.
 SUPERVISOR, BROKER = "minder_pid", "broker_pid"
 EXIT_HELD = 75  # another supervisor runs this node
 POLL_S = 0.1
@@ -45,8 +46,8 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end_with_supervisor() -> None:
-    # This copies eos.local.processes.end_with_parent. The file imports nothing of eos, so that it
-    # starts in 20 ms.
+    # A copy of eos.local.processes.end_with_parent: this file imports nothing of eos, so that a
+    # supervisor starts in 20 ms.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
 
@@ -60,10 +61,10 @@ def _acquire(descriptor: int) -> bool:
 
 
 def _acquire_patiently(descriptor: int) -> bool:
-    """Take the node's lock, with retries.
+    """Take the node's lock, with retries for a second. Return False if another supervisor has it.
 
-    A process that checks whether the node runs holds the lock for a moment. That does not mean that
-    another supervisor exists."""
+    The retries are needed because a process that only checks whether the node runs also holds the
+    lock for a moment."""
     for _ in range(TAKE_TRIES):
         if _acquire(descriptor):
             return True
@@ -72,13 +73,13 @@ def _acquire_patiently(descriptor: int) -> bool:
 
 
 def _is_forgotten(users: int, keep: Path) -> bool:
-    """Return whether the broker has no user and no `keep` file; then the exclusive lock is held.
+    """Return whether the broker has neither a user nor a `keep` file, so that it must stop.
 
-    The second check of `keep` is the deciding one. With the first check alone, this race would stop
-    a broker that must keep running:
+    If so, the exclusive lock on the file `users` is now held. `keep` is checked a second time with
+    that lock. Without the second check, this race would stop a broker that must keep running:
 
     1. The supervisor finds no `keep`.
-    2. A user writes `keep` and releases its shared lock.
+    2. The last user writes `keep` and releases its shared lock.
     3. The supervisor gets the exclusive lock and stops the broker.
     """
     if keep.exists() or not _acquire(users):

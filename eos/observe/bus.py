@@ -1,12 +1,10 @@
-"""How do events reach their subscribers without delaying the pipeline?
+"""The bus that delivers a run's events to subscribers in a thread of its own.
 
-A separate thread delivers them.
+`emit` never waits and never raises. Events arrive in the order in which they were emitted. An error
+of a subscriber affects neither the pipeline nor other subscribers.
 
-Guarantees: `emit` never waits and never raises. Events arrive in the order in which they were
-emitted. A failing subscriber loses its own events, but affects neither the pipeline nor other
-subscribers.
-Not guaranteed: an event may not arrive. If subscribers are slower than the pipeline for long, new
-events are dropped and counted, because memory is bounded.
+An event may not arrive: the queue is bounded. If subscribers are slower than the pipeline for long,
+new events are dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +34,9 @@ class Bus:
         self._lock = threading.Lock()
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Add a subscriber for all further events. It is removed after three failures in a row."""
+        """Add a function that is called with all further events.
+
+        It is removed after it has raised three times in a row."""
         with self._lock:
             self._subscribers = [*self._subscribers, subscriber]
 
@@ -70,7 +70,8 @@ class Bus:
 
     def _deliver(self) -> None:
         reported = 0
-        # `close` ends this loop with None; otherwise it ends with the process.
+        # `close` puts None into the queue, which ends this loop. Without `close`, the loop ends
+        # with the process.
         for event in iter(self._queue.get, None):
             self._hand_out(event)
             if self._dropped > reported:

@@ -1,7 +1,7 @@
-"""Which line does each event print on stderr?
+"""The subscriber that prints a line on stderr for each event of a run.
 
-Colour adds no information. It is omitted if stderr is not a terminal or `NO_COLOR` is set. A
-pipeline without new data prints nothing.
+Lines are in colour only if stderr is a terminal and `NO_COLOR` is not set. While a pipeline has no
+new records, nothing is printed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Console:
 
 
 def line(event: events.Event) -> str | None:
-    """Return the line for an event; None for an event that is not displayed."""
+    """Return the line for an event, without colour; None for an event that is not printed."""
     match event:
         case events.PipelineStarted():
             place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
@@ -116,7 +116,7 @@ def _end(event: events.Stopping | events.Stopped) -> str:
 
 
 def _table_line(event: events.TableFollowed) -> str:
-    """Return the line about a Delta table, with the versions of the ledger and of the table."""
+    """Return the line about a Delta table, with the ledger records that it had and has now."""
     if event.became == "skipped":
         return (
             f"table {event.table} skipped: it already has ledger record {event.ledger} (it is at "
@@ -147,7 +147,10 @@ def _counts_text(subject: str, records: Mapping[str, int]) -> str:
 
 
 def read(records: int | None, offsets: int) -> str:
-    """Return the amount read. Offsets also count transaction markers and aborted records."""
+    """Return a text with the number of records and offsets that were read.
+
+    Offsets also count transaction markers and aborted records. `records` is None if the records
+    were not counted."""
     if records is None:
         return f"{offsets:,} offsets in"
     return f"{records:,} records in" + (f" ({offsets:,} offsets)" if offsets != records else "")

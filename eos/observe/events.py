@@ -1,4 +1,4 @@
-"""Which events does a run emit? Any module may emit them; emitting never waits."""
+"""The events of a run, which modules emit on the bus: commits, failures, warnings, outages."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ class PipelineStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchSkipped(Event):
-    """Skip of a micro-batch that an earlier process committed, according to the ledger."""
+    """A micro-batch was skipped, because the ledger shows that an earlier process committed it."""
 
     batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed(Event):
-    """Failure of an attempt. None of its records is visible to a read_committed reader."""
+    """An attempt to run a micro-batch failed. Its transaction does not commit."""
 
     batch_id: int
     attempt: int
     reason: str
     will_redo: bool
-    is_requested: bool = False  # it ended because the run was asked to stop; not a failure
+    is_requested: bool = False  # true: no failure, a signal asked the run to stop
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRetried(Event):
-    """Abort and retry of an attempt as part of normal operation; nothing failed."""
+    """An attempt was aborted and is retried, for example because dedup found a duplicate among
+    written records. It is no failure."""
 
     batch_id: int
     attempt: int
@@ -47,11 +48,11 @@ class AttemptRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchCommitted(Event):
-    """Commit of a micro-batch in one transaction.
+    """A micro-batch was committed in one transaction.
 
     `offsets_in` also counts transaction markers and aborted records. `records_in` counts the
-    visible records; None if they were not counted. `run_ms` is the time of read, transform, encode
-    and write. The other times are those of the last three steps."""
+    visible records; None if they were not counted. `run_ms` is the time to read, transform, encode
+    and write. The other times are those of ledger record, group offsets and EndTxn."""
 
     batch_id: int
     attempt: int
@@ -71,9 +72,10 @@ class MicroBatchCommitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsRefused(Event):
-    """Rejected source records of a committed micro-batch, with the position of the first one.
+    """A committed micro-batch rejected `records` source records by one rule.
 
-    `rule` is a rule of the pipeline file, or `malformed`. `answer` is drop or dead_letter.
+    `rule` is a rule of the pipeline file, or `malformed`. `answer` is `drop` or `dead_letter`.
+    Topic, partition and offset are those of the first rejected record.
     """
 
     batch_id: int
@@ -87,9 +89,9 @@ class RecordsRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsDeduplicated(Event):
-    """Records of a committed micro-batch that dedup dropped, or accepted out of sequence.
+    """Dedup dropped records of a committed micro-batch, or accepted some out of sequence.
 
-    Both are numbers of records by verdict."""
+    `dropped` and `accepted` have the number of records by verdict, such as `duplicate` or `gap`."""
 
     batch_id: int
     dropped: Mapping[str, int]
@@ -98,10 +100,10 @@ class RecordsDeduplicated(Event):
 
 @dataclass(frozen=True, slots=True)
 class TableFollowed(Event):
-    """Progress of a Delta table: it has the rows of the ledger record at offset `ledger`.
+    """A Delta table now has the rows of the attempt whose ledger record is at offset `ledger`.
 
-    `became` is written, caught_up (by a later run) or skipped (it had the rows already). `was` is
-    the offset of the ledger record that the table had before."""
+    `became` is `written`, `caught_up` (written by a later run) or `skipped` (the table had the rows
+    already). `was` is the offset of the ledger record whose rows it had before."""
 
     table: str
     became: str
@@ -112,7 +114,7 @@ class TableFollowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokersSilent(Event):
-    """Outage: no broker has answered for `silent_s` seconds, since `since` (Unix time)."""
+    """No broker has responded for `silent_s` seconds, since the Unix time `since`."""
 
     since: float
     silent_s: float
@@ -122,21 +124,23 @@ class BrokersSilent(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokersAnswer(Event):
-    """End of an outage: a broker answers again after `silent_s` seconds."""
+    """A broker responds again, after `silent_s` seconds without a response."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping(Event):
-    """Request to stop the run. The open micro-batch has `finish_s` seconds to commit."""
+    """A signal asked the run to stop. The open micro-batch has `finish_s` seconds to commit."""
 
     finish_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Event):
-    """End of a run. `refused` lists its rejected source records: (rule, answer, records)."""
+    """The run ended.
+
+    `refused` has its rejected source records: (rule, `drop` or `dead_letter`, number)."""
 
     pipeline: str
     reason: str

@@ -1,13 +1,11 @@
-"""How does a terminal show the progress of a run in one line, below the event lines?
+"""The progress line of a run on a terminal, below the lines of events:
 
     eos: orders | 48,210 records/s | lag 1,204 offsets | micro-batch 42: commits, 3 s | 41 committed
 
-Guarantees: the pipeline never waits for this line. A separate thread draws it from the last step
-that the pipeline reported. If the terminal accepts no output (Ctrl-S), only that thread waits. The
-line is drawn at most twice per second and is never wider than the terminal. Event lines are printed
-above it.
-Not guaranteed: the picture may be damaged if a user's function prints, or if the terminal becomes
-narrower during a run.
+A separate thread draws the line at most twice per second, so the pipeline never waits for it. If
+the terminal accepts no output (Ctrl-S), only that thread waits. The line is never wider than the
+terminal was at the run's start. If a user's function prints, or the terminal becomes narrower,
+parts of the line may remain on the screen.
 """
 
 from __future__ import annotations
@@ -27,13 +25,13 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console, read, size
 
-# The launcher sets this variable to the width of the terminal, if there is one. The driver itself
-# writes to a pipe.
+# The launcher sets this environment variable to the width of the terminal, if there is one. The
+# driver can't find out the width, because its output goes through a pipe.
 TERMINAL = "EOS_TERMINAL"
-_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # the first applies if a terminal reports 0
+_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # default: for a terminal that reports 0
 _DRAW_S = 0.5
 _RATE_S = 10.0
-_COMMITS_MAX = 1000  # within _RATE_S; with more commits the rate is too low
+_COMMITS_MAX = 1000  # commits to keep; if there are more within _RATE_S, the rate is too low
 _LAST = 3
 _CLOSE_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -57,7 +55,10 @@ class StopRequest(Protocol):
 
 
 class ProgressLine:
-    """Live line of a run. It gets events from the bus, and steps from the crash points."""
+    """The progress line of a run.
+
+    It gets events from the bus. The pipeline's step, such as "commits", it gets from the crash
+    points, which the pipeline passes between its steps."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class ProgressLine:
         self._pipeline, self._stream, self._clock = pipeline, stream, clock
         self._columns = min(max(columns or _COLUMNS, _COLUMNS_MIN), _COLUMNS_MAX)
         self._console = Console(stream, has_colour=True)
-        self._lock = threading.Lock()  # for the stream, so that a line and a redraw don't mix
+        self._lock = threading.Lock()  # a thread prints an event or redraws, never both at once
         self._end = threading.Event()
         self._point = ("", clock())
         self._began = clock()
@@ -97,7 +98,7 @@ class ProgressLine:
             self._console(event)
 
     def reached(self, point: str) -> None:
-        """Note the pipeline's step. The pipeline calls this between steps; it never waits."""
+        """Note which step the pipeline is at. `point` is the crash point that it just passed."""
         _, _, name = point.rpartition(".")
         if name in _STEPS:
             self._point = (point, self._clock())
@@ -109,14 +110,14 @@ class ProgressLine:
         self._thread.start()
 
     def close(self) -> None:
-        """End the live line. Further events are printed as plain lines."""
+        """Stop drawing the progress line. Further events are printed as lines of their own."""
         self._end.set()
         self._thread.join(_CLOSE_S)
 
     def text(self) -> str:
-        """Return the line, cut to the terminal's width."""
+        """Return the progress line's present text, cut to the terminal's width."""
         lag = None
-        with suppress(Exception):  # this queries the JVM, which may be busy or have ended
+        with suppress(Exception):  # the lag comes from the JVM, which may be busy or have ended
             lag = self.lag()
         now = self._clock()
         point, since = self._point
@@ -169,21 +170,26 @@ class ProgressLine:
         self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
 
     def _mark(self, batch_id: int, result: str) -> None:
-        """Note how an attempt ended; for a committed micro-batch, also whether it was retried."""
+        """Note how an attempt of a micro-batch ended.
+
+        If an earlier attempt of the same micro-batch did not commit, a commit is noted as
+        "committed after a retry"."""
         if self._last and self._last[-1][0] == batch_id:
             self._last.pop()
             result = f"{result} after a retry" if result == _COMMITTED else result
         self._last.append((batch_id, result))
 
     def _next(self) -> int | str:
-        """Return the number of the running micro-batch; "runs" for the first one (not known)."""
+        """Return the number of the running micro-batch, computed from the last one that ended.
+
+        Before the first one has ended, the number is unknown: return "runs"."""
         if not self._last:
             return "runs"
         batch_id, result = self._last[-1]
         return batch_id + result.startswith(_COMMITTED)
 
     def _rate(self, now: float) -> float:
-        """Return the records per second during the last ten seconds."""
+        """Return the records per second that were committed during the last ten seconds."""
         recent = [count for at, count in list(self._commits) if now - at <= _RATE_S]
         return sum(recent) / max(min(_RATE_S, now - self._began), 1.0)
 
@@ -198,7 +204,7 @@ class ProgressLine:
 
 @dataclass(frozen=True, slots=True)
 class _ReportedPlan:
-    """Crash plan that also reports its points to the live line."""
+    """Wrapper of a crash plan that also reports each crash point to the progress line."""
 
     plan: Dies
     live: ProgressLine
@@ -216,7 +222,9 @@ class _ReportedPlan:
 def show_events(
     bus: Bus, pipeline: str, stop: StopRequest | None = None
 ) -> Iterator[ProgressLine | None]:
-    """Print events on stderr. On a terminal, also show and yield the live line."""
+    """Print the events of `bus` on stderr within the context.
+
+    On a terminal, also show the progress line, and yield it. Otherwise yield None."""
     columns = os.environ.get(TERMINAL, "")
     if not columns.isdecimal():
         bus.subscribe(Console())

@@ -1,6 +1,7 @@
-"""How are Avro records written and shown in the tests of a pipeline file?
+"""Avro in the tests of a pipeline file.
 
-A test gives a record as a mapping, and its output is shown as JSON.
+A test gives an input record as a mapping, which is encoded to Avro. Avro output is decoded to JSON,
+to compare it with the expected output.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _OPTIONS = "'timeZone', 'UTC'"
 def encoded(
     frame: DataFrame, plan: Plan, case: Case, rows: Sequence[Sequence[object]]
 ) -> DataFrame:
-    """Return the test's records, with Avro bytes in place of the mappings."""
+    """Return the test's source records (`frame`) with their mappings encoded as Avro.
+
+    Return `frame` unchanged if the source is not Avro.
+    """
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
         meant = [
             f"({literal(str(topic))}, {partition}, {offset}L)"
@@ -42,7 +46,7 @@ def encoded(
 
 
 def readable(job: DataFrame, plan: Plan) -> DataFrame:
-    """Return the sinks' columns with JSON in place of Avro."""
+    """Return the sinks' columns (`job`) with Avro values decoded to JSON text."""
     options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
     as_json = {
         name: f"to_json(from_avro({_bare(name, output)}, {literal(output.texts[0])}), "

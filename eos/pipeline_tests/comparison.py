@@ -1,4 +1,4 @@
-"""Does a test's output have the expected records?
+"""The comparison of a test's output with the records that the pipeline file expects.
 
 An expected entry describes a part of a record. Only the fields, JSON keys and headers that the
 entry names are compared. With `exact: true` the record's key, value and headers must have nothing
@@ -21,7 +21,7 @@ Headers = Sequence[tuple[str, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record that a sink would write, as text."""
+    """A record that a sink would write, with key, value and headers as text."""
 
     topic: str
     key: str | None
@@ -31,8 +31,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """The number of matched entries, and as JSON texts the missing entries and the unexpected
-    records."""
+    """The result of a comparison.
+
+    `matched` is the number of expected entries that have a record. `missing` has the other entries,
+    and `unexpected` the records without an entry, both as JSON texts."""
 
     matched: int
     missing: tuple[str, ...] = ()
@@ -40,7 +42,7 @@ class ComparisonResult:
 
 
 def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> ComparisonResult:
-    """Pair expected entries with records, and return the entries and records that are left."""
+    """Pair expected entries with found records, and return what has no partner."""
     candidates = [[at for at, each in enumerate(found) if matches(e, each)] for e in expected]
     entry_of = _pair(candidates)
     paired = set(entry_of.values())
@@ -61,7 +63,7 @@ def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compa
 
 
 def matches(entry: OutputRecord, record: Written) -> bool:
-    """Return whether the entry describes this record."""
+    """Return whether the record has all that the entry names; with `exact`, nothing else either."""
     named = entry.model_fields_set
     if "topic" in named and entry.topic != record.topic:
         return False
@@ -75,14 +77,17 @@ def matches(entry: OutputRecord, record: Written) -> bool:
 
 def _is_text(expected: Any, text: str | None, exact: bool) -> bool:
     if not isinstance(expected, dict | list):
-        # A number or a boolean is compared with its JSON text, since Kafka's value is bytes.
+        # A key or value in Kafka is bytes. So an expected number or boolean is compared as text.
         is_plain = expected is None or isinstance(expected, str)
         return bool(text == (expected if is_plain else json.dumps(expected)))
     return text is not None and _is_within(expected, _parse_json(text), exact)
 
 
 def _is_within(expected: Any, found: Any, exact: bool) -> bool:
-    """Return whether `found` contains `expected`. Lists must have the same length and order."""
+    """Return whether the JSON value `found` contains `expected`.
+
+    A mapping may have more keys than expected, unless `exact`. Lists must have the same length and
+    order."""
     if isinstance(expected, dict):
         if not isinstance(found, dict) or (exact and expected.keys() != found.keys()):
             return False
@@ -90,15 +95,18 @@ def _is_within(expected: Any, found: Any, exact: bool) -> bool:
     if isinstance(expected, list):
         is_as_long = isinstance(found, list) and len(found) == len(expected)
         return is_as_long and all(map(_is_within, expected, found, [exact] * len(expected)))
-    # `1` equals `1.0`, but not `true`.
+    # In Python, `1 == True`. In JSON they differ, but `1` equals `1.0`.
     return isinstance(expected, bool) == isinstance(found, bool) and bool(expected == found)
 
 
 def _pair(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the entry of each paired record: a maximum matching, by augmenting paths."""
+    """Pair as many entries with records as possible, and return the entry of each paired record.
+
+    `candidates` has for each entry the records that match it. This is a maximum bipartite matching
+    by augmenting paths."""
     entry_of: dict[int, int] = {}
     for start in range(len(candidates)):
-        came_from: dict[int, int] = {}  # record: the first entry that reached it
+        came_from: dict[int, int] = {}  # record: the entry from which the search reached it
         record_of = {entry: record for record, entry in entry_of.items()}
         waiting, free = [start], -1
         while waiting and free < 0:
@@ -111,7 +119,7 @@ def _pair(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
                     free = record
                     break
                 waiting.append(entry_of[record])
-        while free >= 0:  # move each entry on the path to the record that it reached
+        while free >= 0:  # along the found path, pair each entry with the record it reached
             entry = came_from[free]
             entry_of[free], free = entry, record_of.get(entry, -1)
     return entry_of
@@ -123,7 +131,9 @@ def _entry(entry: OutputRecord) -> dict[str, Any]:
 
 
 def _field_to_show(record: Written, name: str) -> Any:
-    """Return a field of a record to show: a JSON object or list as a value, all else as text."""
+    """Return a field of a record for the output of a test.
+
+    A JSON object or list is returned parsed, anything else as text."""
     if name == "headers":
         as_dict = dict(record.headers)
         return as_dict if len(as_dict) == len(record.headers) else list(record.headers)
@@ -133,7 +143,7 @@ def _field_to_show(record: Written, name: str) -> Any:
 
 
 def _parse_json(text: str) -> Any:
-    """Return the JSON value of a text, or None if it is no JSON."""
+    """Return a text parsed as JSON, or None if it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

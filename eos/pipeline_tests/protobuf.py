@@ -1,7 +1,7 @@
-"""How are Protobuf records written and shown in the tests of a pipeline file?
+"""Protobuf in the tests of a pipeline file.
 
-A test gives a record as a mapping in Protobuf's JSON form. Its output is shown as JSON in Spark's
-form.
+A test gives an input record as a mapping in Protobuf's JSON form, which is encoded to Protobuf.
+Protobuf output is decoded to JSON as Spark writes it, to compare it with the expected output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _OPTIONS = {
 
 
 def encoded(record: InputRecord, plan: Plan) -> InputRecord:
-    """Return the test's record, with Protobuf bytes in place of the mappings."""
+    """Return the test's source record with its mappings encoded as Protobuf.
+
+    A key or value that is not Protobuf in the pipeline, or not a mapping, is unchanged.
+    """
     from google.protobuf.json_format import ParseDict, ParseError
     from google.protobuf.message import EncodeError
 
@@ -49,7 +52,7 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
 
 
 def readable(job: DataFrame, plan: Plan) -> DataFrame:
-    """Return the sinks' columns with JSON in place of Protobuf."""
+    """Return the sinks' columns (`job`) with Protobuf values decoded to JSON text."""
     from pyspark.sql import functions as f
 
     from eos.protobuf.spark_functions import record

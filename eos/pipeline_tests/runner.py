@@ -1,6 +1,6 @@
-"""Do the tests in a pipeline file pass?
+"""The runner of the tests in a pipeline file (`eos test`).
 
-They run the pipeline's real source formats, steps and sinks in Spark, without Kafka.
+A test runs the pipeline's source formats, dedup, rules, steps and sinks in Spark, without Kafka.
 """
 
 from __future__ import annotations
@@ -52,14 +52,17 @@ _STREAM = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-# A record in a result: the fields that the test names, as a JSON text.
+# A record in the result of a test, as a JSON text. It has only the fields that the test names.
 Line = str
 
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """The result of one test: expected records that are missing, and records that were not
-    expected."""
+    """The result of one test.
+
+    `matched` counts the expected records that were found. `missing` has expected records that were
+    not, `unexpected` has records that were not expected. `error` is the error that ended the test,
+    or empty."""
 
     name: str
     matched: int
@@ -73,9 +76,10 @@ class CaseOutcome:
 
 
 def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
-    """Raise TransformError for steps that a startup would reject, as far as that needs no Kafka.
+    """Check the pipeline's steps and sinks on Spark, without Kafka.
 
-    Returns the names of the non-deterministic functions, which a retry evaluates to other values.
+    Raise TransformError if a startup would reject them. Return the names of the nondeterministic
+    functions that they use, whose results change when a micro-batch is retried.
     """
     plan = with_rows(plan, {})
     stream = _stream(spark, plan)
@@ -88,21 +92,27 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
 
 
 def _stream(spark: SparkSession, plan: Plan) -> DataFrame:
-    """Return a stream with the source's columns, to check plans. It is never run."""
+    """Return a streaming DataFrame with Kafka's columns. It is only planned, never run."""
     stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
     return as_stream(stream, plan.dedup)
 
 
 def rows_of(spark: SparkSession, plan: Plan, stream: DataFrame | None = None) -> DataFrame:
-    """Return the last step's rows of a stream, to check the plan. Lookup tables are empty."""
+    """Return the result of the last step as a streaming DataFrame, to check its plan or columns.
+
+    Tables that steps join are empty. Without `stream`, a stream that is never run is the source.
+    """
     stream = _stream(spark, plan) if stream is None else stream
     tables = opened(with_rows(plan, {}), spark)
     return apply(plan.decode.apply(stream), plan.transforms, tables)
 
 
 def order(spark: SparkSession, plan: Plan) -> str:
-    """Return Spark's description of the steps' first shuffle. Up to it, rows keep their order."""
-    several = spark.range(0, 10, 1, 4)  # four partitions: Spark plans no shuffle for a single one
+    """Return Spark's description of the first shuffle in the steps; empty if there is none.
+
+    Up to that shuffle, rows keep the source's order.
+    """
+    several = spark.range(0, 10, 1, 4)  # four partitions: for one, Spark plans no shuffle
     frame = several.selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
     frame = as_stream(frame, plan.dedup)
     tables = opened(with_rows(plan, {}), spark)
@@ -149,9 +159,10 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
 
 
 def _write(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
-    """Yield the records that each sink would write, without their partitions.
+    """Yield the records that each sink would write. Their target partitions are not computed.
 
-    `again` has the accepted rows and the dead letters of dedup. `dead` is the number of the latter.
+    `frame` has the source records that dedup accepted. `again` has these and dedup's dead letters;
+    `dead` is the number of dedup's dead letters.
     """
     tables = opened(plan, frame.sparkSession)
     out = sink_columns(apply(plan.decode.apply(frame), plan.transforms, tables), plan)

@@ -1,4 +1,4 @@
-"""Which charts does a page have, and what does its script show for one interval?"""
+"""The charts of the report, and the texts that its script shows for one selected interval."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eos.report.tables import cut, row, table
 from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, Interval, Spans
 from eos.report.units import counted, duration, moment, number, time
 
-# sources and targets shown for each interval, the busiest first
+# How many source and how many target partitions an interval lists: those with the most records.
 _PARTITIONS_SHOWN = 24
 
 
 def peak(content: PageContent) -> float:
-    """Return the records written per second in the busiest interval."""
+    """Return the highest number of records written per second in any interval."""
     found = (each.records_written for each in content.timeline.intervals.values())
     return max(found, default=0) * 1000 / content.timeline.width_ms
 
@@ -159,7 +159,7 @@ def _series(kind: str, content: PageContent) -> Series:
 
 
 def intervals(content: PageContent) -> dict[str, Any]:
-    """Return the texts that page.js shows for each interval."""
+    """Return the texts that page.js shows when a reader selects an interval, for each interval."""
     sources, targets = _busiest(content.sources), _busiest(content.targets)
     line = content.timeline
     return {

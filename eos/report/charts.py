@@ -1,7 +1,7 @@
-"""How are charts drawn as SVG that stretches to the available width?
+"""The drawing of charts as SVG that stretches to the available width.
 
-Each x is an interval of the timeline, so all charts of a page align. Text in the SVG would be
-stretched, too, so axes and legends are HTML.
+Each interval of the timeline is one unit on the x axis, so all charts of a page align. Text inside
+the SVG would be stretched, too, so axes and legends are HTML.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from eos.report.timeline import Interval, Timeline
 from eos.report.units import moment
 
 _HEIGHT = 100
-_SLOTS_MIN = 12  # wider bars would fill a short run's chart
+_SLOTS_MIN = 12  # intervals of a chart; with fewer, the bars of a short run would be very wide
 _WIDE = 0.86
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values by the interval's place in the chart. `class_` sets the colour."""
+    """The values of one chart line or bar: (number of the interval in the chart, value).
+
+    `class_` is the CSS class, which sets the colour."""
 
     name: str
     class_: str
@@ -38,7 +40,9 @@ def placed(timeline: Timeline) -> list[tuple[int, Interval]]:
 
 
 def nice(value: float) -> float:
-    """Return the end of an axis: the next of 1, 2, 2.5, 5 or 10 times a power of ten."""
+    """Return a round upper end of an axis for values up to `value`.
+
+    It is the next of 1, 2, 2.5, 5 or 10 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -46,7 +50,7 @@ def nice(value: float) -> float:
 
 
 def stacked(series: Sequence[Series], top: float) -> list[Markup]:
-    """Return stacked bars; the first series is at the bottom."""
+    """Return the shapes of stacked bars, the first series at the bottom. `top` is the axis' end."""
     base: dict[int, float] = {}
     shapes = []
     for each in series:
@@ -66,7 +70,7 @@ def bars(each: Series, top: float) -> Markup:
 
 
 def ticks(each: Series, top: float) -> Markup:
-    """Return a line across each interval, at its value."""
+    """Return the shape of a short horizontal line in each interval, at the height of its value."""
     steps = [f"M{slot} {_y(value / top)}h{_WIDE}" for slot, value in each.values if value > 0]
     return _path(steps, f"{each.class_} tick")
 
@@ -99,7 +103,9 @@ def figure(
 
 
 def lane(name: str, each: Series, timeline: Timeline, total: str) -> Markup:
-    """Return a row of marks for rare events, which a bar among thousands would hide."""
+    """Return a row with a mark in each interval that has an event, for rare events.
+
+    In a bar chart, one event among thousands of attempts could not be seen."""
     most = max((value for _, value in each.values), default=0)
     steps = [_mark(slot, value / most) for slot, value in each.values if value > 0]
     about = f"{name}: {total}"
@@ -140,7 +146,7 @@ def _bar(slot: int, low: float, high: float) -> str:
 
 
 def _mark(slot: int, share: float) -> str:
-    """Return a mark whose height shows the count, with a visible minimum."""
+    """Return the path of a mark whose height grows with `share`, with a minimum that is visible."""
     height = round(3 + 6 * share, 1)
     return f"M{slot} {9.5 - height:g}h{_WIDE}v{height:g}h-{_WIDE}z"
 
@@ -150,5 +156,7 @@ def _path(steps: Sequence[str], class_: str) -> Markup:
 
 
 def _y(share: float) -> str:
-    """Return the y of a share, at least slightly above the bottom so that 1 in thousands shows."""
+    """Return the y coordinate for a share of the axis from 0 to 1.
+
+    A share above 0 is raised to a minimum, so that one of thousands can be seen."""
     return f"{_HEIGHT * (1 - max(share, 0.008 if share else 0)):.2f}".rstrip("0").rstrip(".")

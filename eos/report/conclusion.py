@@ -1,4 +1,4 @@
-"""Was the guarantee kept? One sentence, its evidence, and the checks that were not made."""
+"""The report's verdict: was exactly-once kept, on what evidence, and what was not checked?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eos.report.units import counted, time
 
 class Level(Enum):
     KEPT = "kept"
-    LOOK = "look"  # the table is consistent; something else needs an operator
+    LOOK = "look"  # the audit table is consistent, but the cluster disagrees with it
     BROKEN = "broken"
     NOTHING = "nothing"
 

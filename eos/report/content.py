@@ -1,4 +1,8 @@
-"""What does a page contain? Each transaction is processed once, and few are kept."""
+"""The data of a report, gathered from the audit table's transactions in one pass.
+
+Sums and intervals are kept, and of single transactions only the newest and the unusual ones, so
+memory is bounded.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,17 @@ from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
 
-# Number of the newest unusual transactions to list.
+# How many unusual transactions the page lists: the newest ones.
 NOTABLE_MAX = 2000
 FINDINGS_MAX = 200
-RECENT_MAX = 1000  # the newest, to compare with the cluster; some are shown
+RECENT_MAX = 1000  # newest transactions to keep: to compare with the cluster, and to list some
 
 
 @dataclass(slots=True)
 class PageContent:
     timeline: Timeline = field(default_factory=Timeline)
     sums: Summary = field(default_factory=lambda: Sums().so_far)
-    kinds: Counter[str] = field(default_factory=Counter)  # of all tries, by timeline.KINDS
+    kinds: Counter[str] = field(default_factory=Counter)  # number of attempts by timeline.KINDS
     transactions: int = 0
     times: Times = field(default_factory=Times)
     sources: Spans = field(default_factory=dict)
@@ -32,7 +36,7 @@ class PageContent:
     first_at: datetime | None = None
     last_at: datetime | None = None
     committed_at: datetime | None = None  # time of the last commit
-    # Each with its time: its end, else its begin, else the time of the previous transaction.
+    # Unusual transactions, each with the time at which the timeline has it (`Timeline.add`).
     notable: deque[tuple[Transaction, datetime]] = field(
         default_factory=lambda: deque(maxlen=NOTABLE_MAX)
     )
@@ -47,7 +51,9 @@ class PageContent:
 
 
 def gather(found: Iterable[Transaction]) -> PageContent:
-    """Return the page's content from transactions, oldest first."""
+    """Return the data of a report about these transactions, which must be in order, oldest first.
+
+    Contradictions between them are in `findings`."""
     content, sums = PageContent(), Sums()
     problems = findings(_count_while_reading(found, content, sums))
     content.findings = list(islice(problems, FINDINGS_MAX))
@@ -90,7 +96,8 @@ def _count_while_reading(
 def is_notable(each: Transaction) -> bool:
     """Return whether a transaction is unusual on its own.
 
-    The first one of another process is unusual, too; its caller checks that.
+    The first transaction of another process is unusual, too. That needs the previous transaction,
+    so the caller checks it.
     """
     if is_try(each):
         return kind_of(each) != COMMITTED

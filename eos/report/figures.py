@@ -1,4 +1,4 @@
-"""Which key figures does a page show first, each with its unit and context?"""
+"""The key figures at the top of the report, each with its unit and a note."""
 
 from __future__ import annotations
 

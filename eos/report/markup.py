@@ -1,7 +1,7 @@
-"""How is HTML built so that no outside text can become markup? Pure.
+"""HTML elements built from Python, with all outside text escaped.
 
-Names of pipelines, topics and machines, and texts of errors, may contain anything. A plain `str` is
-always escaped; only results of `tag` and `raw` are markup.
+Names of pipelines, topics and machines, and texts of errors, may contain HTML. A plain `str` is
+always escaped; only results of `tag` and `raw` are inserted as HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _VOID = frozenset({"meta", "input", "rect", "line", "path", "polyline", "br"})
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """HTML text, which is inserted without escaping."""
 
     __slots__ = ()
 
@@ -24,15 +24,15 @@ Content = str | Markup | None | Iterable[Any]
 
 
 def raw(text: str) -> Markup:
-    """Return text as markup without escaping; for the project's own files only."""
+    """Return a text as HTML without escaping. Use it for the project's own files only."""
     return Markup(text)
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
-    """Return an element.
+    """Return an HTML element with attributes and escaped content.
 
-    `class_` becomes `class`, `aria_label` becomes `aria-label`. An attribute with None is left out,
-    one with True has no value.
+    Attribute `class_` becomes `class`, and `aria_label` becomes `aria-label`. An attribute whose
+    value is None is left out; one whose value is True is written without a value.
     """
     opened = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
@@ -53,8 +53,8 @@ def markup(content: Content) -> Markup:
 
 
 def data(value: object) -> Markup:
-    """Return JSON for a script element, escaped so that it can't end the element."""
-    text = json.dumps(value, separators=(",", ":"))  # ASCII output also escapes other line ends
+    """Return a value as JSON for a `<script>` element, escaped so that it can't end the element."""
+    text = json.dumps(value, separators=(",", ":"))  # ASCII: also escapes U+2028, a line end in JS
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)

@@ -1,7 +1,7 @@
-"""How is the report built as one HTML file that loads nothing else?
+"""The report as one HTML file that loads nothing else.
 
-Its policy allows its own style and script by hash, and no request. All content is visible without
-the script, which only highlights an interval.
+Its content security policy allows no request, and only its own style and script, by their hashes.
+All content is visible without the script, which only shows the details of a selected interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARKS = {Level.KEPT: "\u2713", Level.LOOK: "!", Level.BROKEN: "\u2717", Level.N
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The pipeline and the time of a page. `since` is the requested beginning, if any."""
+    """The pipeline and the period of a report. `since` is the requested beginning, or None."""
 
     pipeline: str
     ledger: str

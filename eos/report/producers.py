@@ -1,4 +1,4 @@
-"""Which producers' records did dedup drop or flag, and why?"""
+"""The report's section about dedup: records that it dropped or flagged, by producer and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables does a page have? Each is bounded and shows how many rows are hidden."""
+"""The tables of the report. Each has a limited number of rows, and shows how many are hidden."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from eos.report.timeline import (
 from eos.report.units import counted, duration, ms_between, number, size, time
 
 PARTITIONS_MAX, FIELDS_SHOWN, RECENT_SHOWN, RANGES_SHOWN = 300, 100, 20, 8
-_BYTES_MAX = 600_000  # of the largest table
+_BYTES_MAX = 600_000  # HTML of the table of unusual events
 _WORDS_MAX = 300
 OTHER = "another deployment or host than before"
 RESTARTED = "the pipeline was restarted"
 
 
 def notable(content: PageContent) -> Markup:
-    """Return the table of unusual transactions, newest first."""
+    """Return the HTML table of unusual transactions, newest first."""
     rows = (_notable_row(each, at, content) for each, at in reversed(content.notable))
     shown, bytes_ = [], 0
     for row in rows:
@@ -52,7 +52,7 @@ def notable(content: PageContent) -> Markup:
 
 def _notable_row(each: Transaction, at: datetime, content: PageContent) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
-    # It did not fail: it is listed as the first one of its process.
+    # A transaction that did not fail is listed because it is the first one of another process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
     first = OTHER if each in content.sums.takeovers else RESTARTED
     reason = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
@@ -105,7 +105,7 @@ def targets(content: PageContent) -> Markup:
 
 
 def recent(content: PageContent) -> Markup:
-    """Return the newest committed micro-batches with their source and target ranges."""
+    """Return the HTML table of the newest committed micro-batches, with their offsets."""
     newest = [each for each in content.recent if each.is_attempt and each.is_committed]
     rows = [
         row(
@@ -123,7 +123,8 @@ def recent(content: PageContent) -> Markup:
 
 
 def refused(content: PageContent) -> Markup:
-    """Return the source records that were dropped or became dead letters, by rule."""
+    """Return the HTML table of rejected source records: how many each rule dropped or sent to the
+    dead letters."""
     rows = [
         row(rule, answer.replace("_", " "), number(count))
         for rule, answers in sorted(content.sums.refused.items())
@@ -159,7 +160,9 @@ def table(
     id_: str | None = None,
     is_titled: bool = False,
 ) -> Markup:
-    """Return a table; `is_titled` means that a heading above has its name."""
+    """Return an HTML table, or the text "None." if it has no rows.
+
+    With `is_titled` its name is already in a heading above, so the caption is hidden."""
     if not rows:
         return tag("p", "None.", class_="none", id_=id_)
     head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
@@ -192,7 +195,7 @@ def cut(text: str, most: int = _WORDS_MAX) -> str:
 
 
 def ranges(spans: Spans) -> Markup:
-    """Return one line for each partition."""
+    """Return a line for each partition with its first and last offset; if many, for some."""
     lines: Iterator[str] = (f"{_name(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
     shown = [tag("div", line) for _, line in zip(range(RANGES_SHOWN), lines, strict=False)]
     more = len(spans) - len(shown)

@@ -1,8 +1,8 @@
-"""How are attempts grouped into intervals that fit a page, whatever the history's length? Pure.
+"""The timeline of the report: attempts grouped into a limited number of time intervals.
 
-Attempts arrive once and are not kept, so the total length is unknown at first. Intervals begin
-short. When there are too many, several are merged into one. Each width divides the next one, so no
-attempt is counted again.
+Attempts are read once and not kept, so the length of the whole history is unknown at first. The
+first intervals are short. When there are too many, neighbours are merged into longer ones. Each
+width divides the next one, so whole intervals are merged and no attempt is counted again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WIDTHS_MS = (
     *(_DAY, 7 * _DAY, 28 * _DAY, 336 * _DAY, 3360 * _DAY),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_STEP = math.log(1.04)  # quantiles are exact to 2 percent
+_STEP = math.log(1.04)  # width of a histogram bucket: 4 %, so a quantile is exact to 2 %
 
 
 class Times:
-    """Histogram of durations of attempts in logarithmic buckets, bounded for any number of them."""
+    """Histogram of the durations of attempts. Its size does not grow with their number."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -44,7 +44,9 @@ class Times:
         self.longest_ms = max(self.longest_ms, other.longest_ms)
 
     def at(self, share: float) -> float:
-        """Return the duration that this share of attempts did not exceed; 0 if there are none."""
+        """Return a quantile in milliseconds: for `share` 0.95, 95 % of attempts took at most that.
+
+        Return 0 if there are no attempts."""
         left = share * sum(self._counts.values())
         for place in sorted(self._counts):
             left -= self._counts[place]
@@ -58,10 +60,10 @@ class Times:
 
 @dataclass(slots=True)
 class OffsetSpan:
-    """The offsets of one partition that the pipeline read or wrote, in one interval or in all.
+    """The offsets of one partition that the pipeline read or wrote in a period.
 
-    They are `count` offsets between `first` and `last`. In between may be offsets that other
-    clients wrote, or that this pipeline did not read.
+    There are `count` of them, the lowest is `first` and the highest `last`. Between these may be
+    offsets that other clients wrote, or that this pipeline did not read.
     """
 
     first: int
@@ -85,8 +87,8 @@ def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
     """Add the offset spans of `others` to `spans`, in place.
 
     Two spans of one partition become one, from the lower first offset to the higher last one, with
-    the sums of their counts. With `is_new` the caller gives up the span objects in `others`, so
-    they are stored in `spans` without a copy.
+    the sums of their counts. With `is_new` the caller does not use `others` any more, so its spans
+    are stored without a copy.
     """
     for tp, span in others.items():
         if tp in spans:
@@ -117,17 +119,18 @@ COMMITTED, REDONE, ABORTED, FENCED = KINDS = ("committed", "redone", "aborted", 
 
 
 def is_try(each: Transaction) -> bool:
-    """Return whether the page shows the transaction as an attempt.
+    """Return whether the report counts a transaction as an attempt.
 
-    It does for attempts of micro-batches, and for every aborted transaction.
+    It counts attempts of micro-batches, and every aborted transaction. It does not count committed
+    start, stop, refresh and recovery records.
     """
     return each.is_attempt or not each.is_committed
 
 
 def kind_of(each: Transaction) -> str:
-    """Return the transaction's outcome, one of KINDS.
+    """Return the outcome of an attempt, one of KINDS.
 
-    `redone`: it was committed, after failed attempts of the same micro-batch.
+    `redone` means that it was committed, after failed attempts of the same micro-batch.
     """
     if each.is_fenced:
         return FENCED
@@ -138,7 +141,7 @@ def kind_of(each: Transaction) -> str:
 
 @dataclass(slots=True)
 class Interval:
-    counts: Counter[str] = field(default_factory=Counter)  # by KINDS; other records by their kind
+    counts: Counter[str] = field(default_factory=Counter)  # attempts by KINDS, others by their kind
     offsets_read: int = 0
     records_written: int = 0
     times: Times = field(default_factory=Times)
@@ -166,13 +169,13 @@ class Interval:
 
 
 class Timeline:
-    """At most `INTERVALS_MAX` intervals from the first attempt to the last.
+    """The intervals from the first transaction to the last, at most `INTERVALS_MAX`.
 
-    `intervals` leaves out empty ones.
+    They all have the same length. `intervals` has only those with a transaction, by their number.
     """
 
     def __init__(self) -> None:
-        self._width = 0  # an index of WIDTHS_MS
+        self._width = 0  # index of the present interval length in WIDTHS_MS
         self.intervals: dict[int, Interval] = {}
         self._last = _EPOCH
 
@@ -195,9 +198,10 @@ class Timeline:
         return (at - _EPOCH) // timedelta(milliseconds=self.width_ms)
 
     def add(self, each: Transaction) -> datetime:
-        """Add a transaction to the interval of its end, or else of its begin. Return that time.
+        """Add a transaction to the interval in which it ended, and return that time.
 
-        If neither is known, the time of the previously added transaction is used.
+        If its end is unknown, the time of its begin is used. If that is unknown, too, it is the
+        time of the previously added transaction.
         """
         self._last = at = each.ended_at or each.begun_at or self._last
         place = self.place_of(at)

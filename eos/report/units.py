@@ -1,4 +1,4 @@
-"""How are numbers written for readers, each with its unit?"""
+"""Numbers, times, durations and sizes as texts with their unit, for the report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def time(at: datetime | None) -> str:
 
 
 def moment(at: datetime, width_ms: int) -> str:
-    """Return the time for an axis, as exact as its intervals."""
+    """Return a time as a label of the time axis. `width_ms`, an interval's length, decides how
+    exact it is."""
     if width_ms >= 86_400_000:
         return at.strftime("%Y-%m-%d")
     if width_ms >= 60_000:

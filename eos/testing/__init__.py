@@ -1,4 +1,4 @@
-"""Which tools do tests of pipelines have? See docs/testing-your-pipeline.md."""
+"""The public test kit for users' pipelines, described in docs/testing-your-pipeline.md."""
 
 from eos.testing.crash import CRASH_POINTS, crash_at
 from eos.testing.oracle import difference, require_each_once

@@ -1,4 +1,4 @@
-"""Was each record written exactly once? Counts the expected and the found records.
+"""The check that each record was written exactly once, by counting expected and found records.
 
 It shares no code with the pipeline that it checks. Records may be any hashable values.
 """
@@ -14,9 +14,10 @@ _SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two collections.
+    """The difference between expected and found records.
 
-    `lost` has records found less often than expected, `extra` has those found more often.
+    `lost` has the records that were found less often than expected, `extra` those that were found
+    more often, each with the number by which it differs.
     """
 
     expected: int
@@ -36,15 +37,15 @@ class Difference:
 
 
 def difference(expected: Iterable[Hashable], found: Iterable[Hashable]) -> Difference:
-    """Return the difference by count. The order does not matter."""
+    """Return which records were found less or more often than expected. Their order is ignored."""
     wanted, there = Counter(expected), Counter(found)
     return Difference(wanted.total(), there.total(), wanted - there, there - wanted)
 
 
 def require_each_once(expected: Iterable[Hashable], found: Iterable[Hashable]) -> None:
-    """Raise AssertionError unless each expected record was found exactly as often, and no other.
+    """Raise AssertionError unless each record was found exactly as often as it is expected.
 
-    Pass what identifies a record: an id in its value, its key, or its origin.
+    Pass values that identify a record, such as an id in its value, or its key.
     """
     between = difference(expected, found)
     if not between.is_none:

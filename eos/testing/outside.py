@@ -1,6 +1,6 @@
-"""What does an independent client see in topics? Creates, fills and reads them by librdkafka.
+"""An independent Kafka client for tests, by librdkafka: it creates, fills and reads topics.
 
-It shares no code with the rest of `eos`, so it can't share a mistake with it.
+It shares no code with the rest of `eos`, so it can't have the same mistakes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-READ_S_MAX = 300  # bounds, not measurements: a slow machine is no failure
+READ_S_MAX = 300  # generous limits, so that a test does not fail on a slow machine
 _ASK_S = 180
 _FLUSH_S = 300
-_QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
+_QUEUE_RECORDS = 50_000  # flush after so many records: librdkafka's queue holds 100,000
 _POLL_S = 0.05
-# One request at a time. Otherwise records of a new topic may be lost:
-# 1. A broker does not know the topic yet and refuses the first record batch.
-# 2. It accepts the second one with any sequence, since it knows no earlier one.
-# 3. The first one is retried and counts as a duplicate, which librdkafka takes for a success.
+# Producer settings. Send one request at a time: otherwise records of a new topic may be lost:
+# 1. A broker does not know the topic yet, and rejects the first record batch.
+# 2. It accepts the second record batch with any sequence, since it knows no earlier one.
+# 3. librdkafka retries the first record batch. The broker takes it for a duplicate and drops it,
+#    and librdkafka counts that as a success.
 #
-# Idempotence lets a record batch that is sent again after a late response be written once.
+# With idempotence, a record batch that is sent again after a late response is written once.
 IN_ORDER = {"max.in.flight": 1, "enable.idempotence": True}
-_QUIET = {"log_level": 3}  # otherwise librdkafka logs each retry
-# If the addresses of brokers change, librdkafka drops its state of a broker, and the pending
-# requests with it. The names with _ are public: they mark errors that the client itself detects.
+_QUIET = {"log_level": 3}  # only errors; by default librdkafka logs each retry
+# Errors after which a request is sent again: the connection was lost or timed out. If brokers'
+# addresses change, librdkafka drops its state of a broker, and the pending requests with it. Names
+# with _ are public: they mark errors that the client itself detects.
 _LOST = {
     KafkaError._DESTROY_BROKER,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001
@@ -86,7 +88,10 @@ class Record:
 
 
 def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) -> _T:
-    """Return a client's answer; ask again if the client lost its broker."""
+    """Call `ask` until it succeeds, and return its result.
+
+    Call it again, for three minutes at most, after an error whose code is in `again`. By default
+    these are lost connections and timeouts."""
     give_up_at = time.monotonic() + _ASK_S
     while True:
         try:
@@ -111,8 +116,8 @@ def create_topics(bootstrap: str, partitions: int, *names: str, replication: int
             try:
                 future.result(_ASK_S)
             except KafkaException as error:
-                # The client repeats a request if the answer was lost, though the broker had
-                # applied it.
+                # "Topic exists" is a success for a topic that was missing before: the client
+                # repeated a request whose response was lost.
                 exists = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
                 if name in there or not exists:
                     raise
@@ -124,18 +129,20 @@ def create_topics(bootstrap: str, partitions: int, *names: str, replication: int
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
-    """Add partitions up to `total`; return once each broker lists the new ones to producers."""
+    """Raise the topic's number of partitions to `total`.
+
+    Return once each broker knows the new partitions and their leaders."""
     admin = _admin(bootstrap)  # keep the reference: answers end with the client
     try:
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(_ASK_S)
     except KafkaException as error:
-        if error.args[0].code() not in _LOST:  # else the wait below shows whether it was applied
+        if error.args[0].code() not in _LOST:  # a lost response: the wait below shows the result
             raise
     _wait_until_led(bootstrap, topic, total)
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:
-    """Delete topics that exist; return once they are gone and their names are free."""
+    """Delete those of the topics that exist. Return once topics of these names can be created."""
     admin = _admin(bootstrap)
     there = [name for name in names if name in topics(bootstrap)]
     if not there:
@@ -150,7 +157,9 @@ def delete_topics(bootstrap: str, *names: str) -> None:
 
 
 def set_topic(bootstrap: str, topic: str, **config: str) -> None:
-    """Set configs, with `_` for each `.` of a name; return once brokers report them."""
+    """Set configs of a topic, such as `retention_ms="1000"` for `retention.ms`.
+
+    Return once the brokers report the new values."""
     wanted = {name.replace("_", "."): value for name, value in config.items()}
     operation = AlterConfigOpType.SET
     entries = [
@@ -177,9 +186,10 @@ def set_topic(bootstrap: str, topic: str, **config: str) -> None:
 
 
 def _wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
-    """Wait until each broker knows the partitions and each one has a leader.
+    """Wait until each broker knows all partitions of the topic, and each partition has a leader.
 
-    A response only means that the controller has them. Brokers learn of them later.
+    The response to a request to create them does not show that: it only means that the controller
+    knows the partitions. Brokers learn of them later.
     """
 
     def has_leaders(metadata: ClusterMetadata) -> bool:
@@ -215,9 +225,10 @@ def _metadata(bootstrap: str) -> ClusterMetadata:
 
 
 def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
-    """Write records, wait until the brokers have them, and return their number.
+    """Write records to a topic, wait for their acknowledgement, and return their number.
 
-    A record has the arguments of librdkafka's `produce`: key, value, headers, partition, timestamp.
+    A record is a mapping with any of key, value, headers, partition and timestamp, as arguments of
+    librdkafka's `produce`.
     """
     failed: list[KafkaError] = []
     producer = Producer(
@@ -250,15 +261,15 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Record]:
-    """Return all records up to each partition's present end, in partition and offset order."""
+    """Return all records of a topic up to its present end, ordered by partition and offset."""
     records = map(_record, messages(bootstrap, topic, isolation))
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
 def messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> Iterator[Message]:
-    """Yield librdkafka's messages up to each partition's present end, without keeping them.
+    """Yield the records of a topic up to its present end, as librdkafka's messages.
 
-    Those of a partition are in offset order.
+    The messages of one partition are in the order of their offsets. None is kept in memory.
     """
     with _consumer(bootstrap, isolation) as consumer:
         found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
@@ -271,7 +282,7 @@ def messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> I
                 raise TimeoutError(
                     f"{topic}: partitions not read to the end: {sorted(open_partitions)}"
                 )
-            for message in consumer.consume(10_000, timeout=0.02):  # else waits for all 10,000
+            for message in consumer.consume(10_000, timeout=0.02):  # short: it waits for 10,000
                 error = message.error()
                 if error is None:
                     yield message
@@ -299,12 +310,12 @@ def _consumer(bootstrap: str, isolation: str) -> Iterator[Consumer]:
         {
             **_QUIET,
             "bootstrap.servers": bootstrap,
-            "group.id": "outside",  # never used: nothing is subscribed or committed
+            "group.id": "outside",  # required, but unused: nothing is subscribed or committed
             "enable.auto.commit": False,
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,  # the end of a partition is reported after this wait
+            "fetch.wait.max.ms": 20,  # short, because the end of a partition is reported after it
         }
     )
     try:
@@ -319,7 +330,7 @@ def _admin(bootstrap: str) -> AdminClient:
 
 @dataclass(frozen=True)
 class Kafka:
-    """A cluster in a test: the fixture `kafka`."""
+    """A Kafka cluster for tests, as the pytest fixture `kafka` returns it."""
 
     bootstrap: str
 
@@ -333,7 +344,7 @@ class Kafka:
         delete_topics(self.bootstrap, *names)
 
     def write(self, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
-        """Write records, and return their number.
+        """Write records to a topic, and return their number once they are acknowledged.
 
         Each record is a mapping with any of key, value, headers, partition and timestamp.
         """

@@ -1,7 +1,7 @@
-"""Which fixtures do tests of pipelines have? pytest loads them with `spark-eos[testing]`.
+"""The pytest fixtures for tests of pipelines, which come with `spark-eos[testing]`.
 
-    spark          a Spark of the test session, without Kafka: for a transform as a function
-    kafka          an embedded broker of the test session
+    spark          a Spark session for all tests, without Kafka: to test a transform as a function
+    kafka          an embedded broker for all tests
     pipeline_run   a pipeline file on that broker: feed it, run it to its end, kill it, read it
 
 Nothing starts before a test requests it.
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """A Spark session with the settings of the project's profile, `EOS_PROFILE` or `local`."""
+    """A Spark session for all tests, with the Spark settings of the project's profile.
+
+    The profile is the one that EOS_PROFILE names, else `local`.
+    """
     from eos.config.load import load_profile
     from eos.spark.local_session import local_session
 
@@ -35,7 +38,7 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker for all tests of the session (of each process, under pytest-xdist)."""
+    """An embedded broker for all tests. Under pytest-xdist, each process has its own."""
     from eos.local.embedded_kafka import EmbeddedKafka
     from eos.testing.outside import Kafka
 
@@ -47,9 +50,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 def pipeline_run(
     kafka: Kafka, tmp_path: Path, pytestconfig: pytest.Config
 ) -> Callable[..., PipelineRun]:
-    """A function that returns the run of a pipeline file.
+    """A function that prepares a pipeline file to run on the broker `kafka`, as a `PipelineRun`.
 
-    The file's path is relative to the project's folder.
+    Its argument is the file's path, relative to the project's folder.
     """
     from eos.testing.runs import PipelineRun
 

@@ -1,4 +1,4 @@
-"""How does a test run a pipeline file as a user does, in its own process until all is read?"""
+"""Runs of a pipeline file in a test, each in a process of its own, as a user starts them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eos.launch.spark import with_java_options
 from eos.spark.local_session import SHORT_LIFE
 from eos.testing.outside import Kafka, Record
 
-# By name, or as pairs if a name occurs more than once.
+# Headers of a record: a mapping by name, or a list of pairs if a name occurs more than once.
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
-RUN_S_MAX = 600  # a bound, not a measurement
+RUN_S_MAX = 600  # a generous limit, so that a test does not fail on a slow machine
 _SHOWN_LINES_MAX = 40
 _SPARK = {
     "spark.driver.memory": "1g",
@@ -34,7 +34,7 @@ _SPARK = {
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended. `said` is its stderr."""
+    """The result of a run: its exit code, and its output on stderr (`said`)."""
 
     code: int
     said: str
@@ -42,13 +42,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One pipeline on a test's cluster, with its own source topics, which begin empty.
+    """A pipeline file that is prepared to run on a test's cluster.
 
-    Guarantees: each instance has its own ledger, checkpoint and group, so tests don't affect one
-    another. The pipeline's topics are deleted first, whatever an earlier test left in them.
-
-    Not guaranteed: two instances of one pipeline at the same time on the same cluster. They share
-    its topics.
+    Each instance has its own ledger, checkpoint and group, and its source and target topics begin
+    empty, so tests don't affect one another. But don't use two instances of one pipeline at the
+    same time on one cluster: both would use the same topics.
     """
 
     pipeline: PipelineFile
@@ -58,9 +56,10 @@ class PipelineRun:
 
     @classmethod
     def of(cls, path: Path | str, kafka: Kafka, folder: Path, partitions: int = 2) -> PipelineRun:
-        """Return the run of a pipeline file.
+        """Prepare a pipeline file to run on the cluster `kafka`.
 
-        `folder` is for its state; each source topic gets `partitions` partitions.
+        Delete its topics of earlier tests, and create each source topic with `partitions`
+        partitions. `folder` is for its checkpoint, logs and profile.
         """
         made = cls(load_pipeline(path), kafka, folder)
         source = made.pipeline.source.kafka
@@ -82,11 +81,11 @@ class PipelineRun:
         topic: str | None = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
     ) -> int:
-        """Write records to the source, and return how many there were.
+        """Write records to a source topic, and return how many there were.
 
-        A mapping or list is written as JSON, text and bytes as they are, None as a tombstone. `key`
-        is the field of a mapping whose text is the record's key. `headers` are the headers of each
-        record, or a function that returns those of a value.
+        A mapping or list is written as JSON, text and bytes unchanged, None as a tombstone. `key`
+        names the field of a mapping that is the record's key. `headers` are the headers of every
+        record, or a function that gets a value and returns the headers of its record.
         """
         records = (_record(each, key, headers) for each in values)
         return self.kafka.write(topic or self._source(), records)
@@ -94,8 +93,8 @@ class PipelineRun:
     def run(self, *options: str, crash: str = "", code: int = 0) -> Ended:
         """Run the pipeline until all existing records are read, whatever the file's `trigger`.
 
-        With `crash`, from `crash_at`, the run must die at that point; AssertionError is raised if
-        it never reached it. Without `crash`, it must end with the exit code `code`.
+        With `crash`, a result of `crash_at`, the run is killed at that point. Raise AssertionError
+        if it never reaches the point, or without `crash`, if its exit code is not `code`.
         """
         log = self.folder / f"crash-{uuid.uuid4().hex[:8]}.log"
         asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
@@ -125,7 +124,7 @@ class PipelineRun:
         return ended
 
     def read(self, topic: str | None = None) -> list[Record]:
-        """Return the committed records of a target topic; by default, of the only one."""
+        """Return the committed records of a target topic, by default of the pipeline's only one."""
         return self.kafka.read(topic or self._only("target", self.pipeline.sink.topic_names))
 
     def read_source(self, topic: str | None = None) -> list[Record]:
@@ -146,9 +145,9 @@ class PipelineRun:
         return names[0]
 
     def _write_profile(self) -> None:
-        """Write a profile with the project's own Spark settings, for the test's cluster and folder.
+        """Write a profile for the test's cluster and folder, with the project's Spark settings.
 
-        Its prefix is new, so all names of the pipeline are new, too.
+        It has a new `names.prefix`, so that ledger, group and transactional id are new, too.
         """
         own = load_profile(None, self.pipeline.project_root)
         profile = {
@@ -162,7 +161,8 @@ class PipelineRun:
 
 
 def _environment() -> Mapping[str, str]:
-    """Return this environment without variables that would change a run: profile, crash points."""
+    """Return the environment variables for a run: this process's, without those that would change
+    the run, such as EOS_PROFILE and EOS_CRASH_AT."""
     inherited = {key: text for key, text in os.environ.items() if not key.startswith("EOS_")}
     return with_java_options(inherited, *SHORT_LIFE)
 
