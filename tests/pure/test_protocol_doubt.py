@@ -1,6 +1,7 @@
 """Requests and answers that get lost: one claim a test, faults asserted to have struck."""
 
 import pytest
+from support.errors import raises
 from support.simulated_broker import Fault, Phase, Strike
 from support.simulated_broker.kit import BOTH, Tries, attempt, cluster, owner, some, values
 
@@ -49,7 +50,7 @@ def test_an_abort_whose_deadline_passed_can_be_repeated(profile):
     coordinator.fence(some())
     before = attempt(coordinator)
     broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=99))
-    with pytest.raises(UnavailableError, match="no answer"):
+    with raises("no_response_by_deadline", UnavailableError):
         coordinator.abort(Tries(3))
     broker.faults.disarm()
     assert coordinator.abort(some()) > before

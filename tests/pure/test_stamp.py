@@ -85,7 +85,7 @@ def test_it_is_on_the_disk_before_anything_is_stamped(tmp_path):
 def test_what_is_refused(tmp_path):
     path = tmp_path / "stamp"
     with Stamp(path, "a") as stamp:
-        with pytest.raises(StampError, match="another process has"):
+        with pytest.raises(StampError, match="another process uses"):
             Stamp(path, "a")
         stamp.headers(0)
         with pytest.raises(ValueError, match="was not stamped yet"):
