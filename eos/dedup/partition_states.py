@@ -2,15 +2,15 @@
 
 A state has a producer's newest epoch and the sequence numbers that were accepted in it.
 
-The states are arrays that are changed in place, with one row per producer. So the time for a chunk
-of records depends only on the rows that it changes. Rows keep the order in which they were read,
-bucket by bucket, so they need no sort before they are written.
+The states are arrays with one row per producer, which each chunk of records changes in place. Rows
+keep the order in which they were read from the state files, bucket by bucket. They are sorted
+before they are written only if a new producer has disturbed this order.
 
 Each record has one sequence number, so the ranges of a state are single numbers. The newest numbers
 follow from `last` and `run`: `last`, `last - 1`, and so on. Numbers before an accepted gap or
 before a wrap do not follow from them, and are stored in `older` until newer numbers replace them.
-If a state has no `older` numbers, its file contains only `last`. Files of earlier releases list all
-numbers.
+In a state file, the column `last` lists the numbers that do not follow from the column `run`. Files
+of earlier releases list all numbers.
 """
 
 from __future__ import annotations

@@ -104,9 +104,10 @@ class _Groups:
 
     @classmethod
     def of(cls, stamps: Stamps, known: Epochs, counts: Flags) -> tuple[_Groups, Ints, Ints]:
-        """Return the groups, the group of each state, and the group of each record.
+        """Return the groups, and the index of the group of each state and of each record.
 
-        `counts` marks the records that are not fenced.
+        A group is a pair of producer and epoch. `counts` marks the records that may make an epoch
+        known: all records, or those that are known not to be fenced.
         """
         producer = np.concatenate((known.producer, stamps.producer))
         epoch = np.concatenate((known.epoch, stamps.epoch))

@@ -328,9 +328,9 @@ def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> 
 def dump_command(arguments: Sequence[str]) -> list[str]:
     """Return the command that makes the class-data archive, which shortens the JVM's startup.
 
-    `arguments` is the run's spark-submit command. The returned command has the same class path,
-    which the archive must fit. It is run with the Java options `Archive.dump_options`: the JVM then
-    writes the archive, and does not print the version."""
+    It is `spark-submit --version` with the class path of `arguments`, the run's spark-submit
+    command, because an archive fits one class path only. The caller adds the Java options
+    `Archive.dump_options`, with which the JVM writes the archive instead of the version."""
     return [arguments[0], "--conf", f"{_CLASS_PATH}={_class_path(arguments)}", "--version"]
 
 

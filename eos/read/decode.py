@@ -118,10 +118,11 @@ class Decode:
         return observed.where(f"{_CAUSE} IS NULL").selectExpr(*columns)
 
     def dead_letters(self, frame: DataFrame) -> DataFrame:
-        """Return the rejected rows that become dead letters.
+        """Decode the source rows in `frame`, and return the rejected rows that become dead letters.
 
         They have Kafka's columns unchanged, and the reason in the columns RULE and ERROR. If
-        `frame` has these columns, dedup has rejected the rows in which they are set.
+        `frame` already has these columns, dedup has set them in the rows that it rejected. These
+        rows are returned, too, with dedup's reason.
         """
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]

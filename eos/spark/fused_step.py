@@ -122,7 +122,7 @@ def sink_rows(
             column = _sink_column(name, plan.outputs.columns.get(name), present)
             if column is None or column.kind not in kinds or column.column in strict:
                 return None
-            # Headers are lists of structs. From pandas, only Spark's own conversion handles them.
+            # A pandas step that returns headers, a list of structs, is left to Spark's two passes.
             if column.column == HEADERS_COLUMN and kind == "pandas":
                 return None
             found[name] = column

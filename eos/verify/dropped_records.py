@@ -18,6 +18,7 @@ import numpy as np
 
 from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import TopicPartition
+from eos.producers.sequences import Ints
 from eos.verify.dead_letters import Refused
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
@@ -28,6 +29,7 @@ from eos.verify.stamps import Stamps, hash_of
 REASONS = ("duplicate", "fenced")
 # Collected claims are proven once they are of this many attempts, or name this many producers.
 ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000
+_NO_OFFSETS: Ints = np.zeros(0, np.int64)
 SHOWN_MAX = 100  # dropped records that are listed with their proof
 
 
@@ -45,7 +47,8 @@ class ProducerSpan(NamedTuple):
 class DropClaim:
     """The ledger's claim about the records that dedup dropped in one attempt.
 
-    `proven` counts the proven records by reason, and those with any reason as `all`.
+    `proven` counts the proven records by reason, and those with any reason as `all`, each once.
+    `offsets` has the offsets of the latter, if the attempt dropped records for several reasons.
     `has_witness` is true if a producer's span was reported as unproven. Then no finding is added
     for the attempt's totals.
     """
@@ -55,7 +58,19 @@ class DropClaim:
     dropped: Mapping[str, int]
     spans: Mapping[TopicPartition, Sequence[ProducerSpan]]
     proven: Counter[str] = field(default_factory=Counter)
+    offsets: dict[TopicPartition, Ints] = field(default_factory=dict)
     has_witness: bool = False
+
+    def add(self, tp: TopicPartition, part: Proofs, reasons: Sequence[str]) -> None:
+        """Count the proofs of records in one partition, for some of the reasons."""
+        by_reason = {"duplicate": part.before >= 0, "fenced": part.newer >= 0}
+        self.proven.update({name: int(by_reason[name].sum()) for name in reasons})
+        proven = part.offset[np.logical_or.reduce([by_reason[name] for name in reasons])]
+        if len(self.dropped) > 1:
+            known = self.offsets.get(tp, _NO_OFFSETS)
+            proven = np.setdiff1d(proven, known)
+            self.offsets[tp] = np.concatenate((known, proven))
+        self.proven["all"] += len(proven)
 
 
 class ProvenDrop(NamedTuple):
@@ -231,9 +246,7 @@ class DropCheck:
     ) -> None:
         """Add the proofs of one attempt's records in one partition."""
         number, claim = of
-        counts = part.counts()
-        claim.proven.update({name: counts[name] for name in reasons})
-        claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
+        claim.add(tp, part, reasons)
         if self.each is not None:
             for one in _proven_drops(tp, claim, part, reasons, order):
                 self.each(one, claim.witness)

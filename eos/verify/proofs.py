@@ -54,10 +54,6 @@ class Proofs:
             self.offset[is_own], self.producer[is_own], self.before[is_own], self.newer[is_own]
         )
 
-    def counts(self) -> dict[str, int]:
-        again, fenced = self.before >= 0, self.newer >= 0
-        return {"duplicate": int(again.sum()), "fenced": int(fenced.sum()), "all": len(self.offset)}
-
 
 def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> Iterator[Proofs]:
     """Yield the proofs in parts; all records with the same stamp are in one part.

@@ -334,6 +334,16 @@ def test_numbers_that_are_spread_are_proven_by_other_partitions():
     assert not judged({A: SENT}, FIRST, AGAIN, FENCED, is_spread=True).findings.counts
 
 
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_a_record_that_is_duplicate_and_fenced_proves_one_drop(is_spread):
+    sent = [("a", 0, 0), ("a", 1, 0), ("a", 0, 0), ("b", 0, 5)]
+    first, told = attempt(1, {A: (0, 2)}), (["in", 0, "a", "fenced", 1, 2, 2],)
+    for verdicts, missing in (({"fenced": 1}, 0), ({"fenced": 1, "duplicate": 1}, 1)):
+        claim = attempt(2, {A: (2, 4)}, verdicts, told)
+        made = judged({A: sent}, first, claim, is_spread=is_spread)
+        assert len(made.findings.listed[FindingKind.WRONG]) == missing
+
+
 def test_spread_proofs_are_those_of_a_plain_oracle():
     """Micro-batches of both partitions, some of which dropped something, in many forms."""
     seen = random.Random(11)
