@@ -119,8 +119,10 @@ def _name_of(folder: Path) -> str:
         example = close if usable else "orders"
         raise UsageError(
             "pipeline_name_invalid",
-            f"{name!r} can't be the name of a pipeline, because Python can't import such a folder",
-            hint=f"use lower-case letters, digits and _, for example `eos init {example}`",
+            f"`eos init` can't create a pipeline {name!r}: its folder is a Python package, with a "
+            "name of at most 50 lower-case letters, digits and _, which begins with a letter and "
+            "is no keyword of Python",
+            hint=f"choose such a name, for example `eos init {example}`",
         )
     return name
 

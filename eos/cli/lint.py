@@ -153,10 +153,11 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
 
 
 def _only_driver_can_check(reference: str, parts: Parts) -> bool:
-    """Return whether only the driver can check the function.
+    """Return whether the check before a run leaves the function to the driver.
 
-    It may import modules that this machine lacks, or its own module may be in none of the
-    launcher's folders. A module that certainly fails in the driver, too, does not count.
+    It does if the function's module can't be checked without importing it, as when it imports a
+    package that only the driver may have, or if the module is outside the project's `pipelines` and
+    the pipeline's folder. A module that certainly fails in the driver, too, is checked here.
     """
     load((), parts.project_root, parts.folder)  # sets up the import path as a run does
     within = (parts.project_root / "pipelines", parts.folder)

@@ -53,6 +53,8 @@ def message_of(declared: Protobuf, folder: Path) -> Message:
     except ValueError as error:
         raise UsageError(
             "descriptor_file_invalid",
-            f"the descriptor file {path} is invalid: {error}",
-            hint="create it: `protoc --descriptor_set_out=FILE --include_imports NAME.proto`",
+            f"the descriptor file {path} does not describe the message {declared.message} as "
+            f"Spark needs it: {error}",
+            hint="correct `message` if its name is wrong. If the file lacks something, create it "
+            "again: `protoc --descriptor_set_out=FILE --include_imports NAME.proto`",
         ) from error

@@ -121,8 +121,7 @@ class Decode:
         """Decode the source rows in `frame`, and return the rejected rows that become dead letters.
 
         They have Kafka's columns unchanged, and the reason in the columns RULE and ERROR. If
-        `frame` already has these columns, dedup has set them in the rows that it rejected. These
-        rows are returned, too, with dedup's reason.
+        `frame` has these columns already, also return the rows in which dedup has set them.
         """
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]

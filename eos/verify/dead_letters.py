@@ -58,8 +58,11 @@ class DeadLetterReader:
                 self.ends[at] = max(self.ends.get(at, 0), receipt.offset_last + 1)
 
     def read(self) -> Refused:
-        """Return the offsets of rejected records by source partition, as far as the dead-letter
-        topic still has them. Raise TooManyError if there are more than `LETTERS_MAX`."""
+        """Return the offsets of the source records that dedup rejected, by source partition.
+
+        They are read from this pipeline's dead letters, as far as the topic still has them. Dead
+        letters of other rules are ignored. Raise TooManyError if there are more than `LETTERS_MAX`.
+        """
         found: dict[TopicPartition, list[Ints]] = {}
         count = 0
         bounds = self.reader.bounds(list(self.ends))
