@@ -66,12 +66,17 @@ def reword(
 
 
 def report(error: EosError) -> int:
-    """Write the error to stderr, and return the process's exit code.
+    """Write the error to stderr, and return the process's exit code."""
+    sys.stderr.write(f"eos: {printable(str(error))}\n")
+    return exit_code(error)
+
+
+def exit_code(error: EosError) -> int:
+    """Return the exit code of a process that the error ends.
 
     After a micro-batch whose retries all failed, the exit code is 5: nothing is lost, the cause may
     pass, and a supervisor may start the run again.
     """
-    sys.stderr.write(f"eos: {printable(str(error))}\n")
     recovery = Recovery.RESTART if error.recovery is Recovery.REDO else error.recovery
     return int(recovery.value)
 

@@ -29,6 +29,7 @@ from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
 from eos.config.dedup_by import ByColumns
 from eos.config.lookup import StaticTables
+from eos.config.monitoring import Observer
 from eos.config.pipeline_tests import Case
 from eos.config.registry import Registry
 from eos.config.rejected_records import Rules
@@ -310,6 +311,7 @@ class ProfileFile(Strict):
     names: NamesProfile = Field(default_factory=NamesProfile)
     audit: AuditProfile = Field(default_factory=AuditProfile)
     registry: Registry | None = None
+    observers: tuple[Observer, ...] = ()
     deployment: str | None = Field(
         default=None, min_length=1, max_length=200, examples=["${POD_NAME}"]
     )

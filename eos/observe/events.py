@@ -1,9 +1,16 @@
-"""The events of a run, which modules emit on the bus: commits, failures, warnings, outages."""
+"""The events of a run, which modules emit on the bus: commits, failures, warnings, outages.
+
+The classes are public: observers of users get their instances (docs/monitoring.md). Within one
+VERSION events are only added, and fields only at the end, with a default. Another VERSION may
+remove or rename them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +20,8 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStarted(Event):
+    """Start of a run. `reader` is the component that reads the source."""
+
     pipeline: str
     checkpoint: str = ""
     reader: str = ""
@@ -26,14 +35,35 @@ class MicroBatchSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptStarted(Event):
+    """Start of an attempt at a micro-batch, under a producer id and epoch of its own.
+
+    `offsets_in` has the number of source offsets to read, by topic."""
+
+    batch_id: int
+    attempt: int
+    producer_id: int
+    epoch: int
+    offsets_in: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptFailed(Event):
-    """An attempt to run a micro-batch failed. Its transaction does not commit."""
+    """An attempt to run a micro-batch failed. Its transaction does not commit.
+
+    `code` is the error's code (docs/messages.md). If Kafka rejected a request, `api` and
+    `kafka_error` have the names of the request and of Kafka's error."""
 
     batch_id: int
     attempt: int
     reason: str
     will_redo: bool
     is_requested: bool = False  # true: no failure, a signal asked the run to stop
+    code: str = ""
+    api: str = ""
+    kafka_error: str = ""
+    producer_id: int = -1
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +74,17 @@ class AttemptRetried(Event):
     batch_id: int
     attempt: int
     reason: str
+    producer_id: int = -1
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRejected(Event):
+    """Rejection of one of the driver's requests that did not end the attempt, such as one that is
+    repeated. `api` and `kafka_error` have the names of the request and of Kafka's error."""
+
+    api: str
+    kafka_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +93,10 @@ class MicroBatchCommitted(Event):
 
     `offsets_in` also counts transaction markers and aborted records. `records_in` counts the
     visible records; None if they were not counted. `run_ms` is the time to read, transform, encode
-    and write. The other times are those of ledger record, group offsets and EndTxn."""
+    and write. The other times are those of ledger record, group offsets and EndTxn.
+    `offsets_in_by_topic` splits `offsets_in` by source topic, `records_out_by_topic` and
+    `bytes_out_by_topic` the output by target topic. `ledger_end` is the ledger's end offset after
+    the commit."""
 
     batch_id: int
     attempt: int
@@ -64,6 +108,12 @@ class MicroBatchCommitted(Event):
     ledger_ms: float
     offsets_ms: float
     end_ms: float
+    producer_id: int = -1
+    epoch: int = -1
+    ledger_end: int = -1
+    offsets_in_by_topic: Mapping[str, int] = field(default_factory=dict)
+    records_out_by_topic: Mapping[str, int] = field(default_factory=dict)
+    bytes_out_by_topic: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total_ms(self) -> float:
@@ -113,6 +163,30 @@ class TableFollowed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AuditFollowed(Event):
+    """Progress of the audit table, or a failed try to update it: it lacks `lag` attempts."""
+
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLag(Event):
+    """Lag of a run that has observers or metrics, every few seconds. All values are by topic.
+
+    `committed` and `ends` are sums over the topic's partitions: the committed position, and the
+    end of the source as Spark saw it last. `seconds` is the time since the committed position was
+    the end. If it was not since the run began, this is the time since then, which is too short."""
+
+    committed: Mapping[str, int]
+    ends: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        return {topic: end - self.committed.get(topic, 0) for topic, end in self.ends.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class BrokersSilent(Event):
     """No broker has responded for `silent_s` seconds, since the Unix time `since`."""
 
@@ -148,5 +222,20 @@ class Stopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RunFailed(Event):
+    """End of a run by an error. `kind` is the error's class, such as fenced or promise_broken;
+    docs/messages.md has the codes, and the README the exit codes."""
+
+    pipeline: str
+    code: str
+    kind: str
+    message: str
+    hint: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
 class Warned(Event):
+    """Warning about something that does not stop the run."""
+
     message: str

@@ -43,6 +43,7 @@ from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.java_client_errors import source_refusal
+from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
@@ -103,6 +104,7 @@ def run(
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    observers = load_observers(profile)
     planned = with_deployment(plan(pipeline, profile, addresses, functions))
     crash = CrashPlan.from_environment()
     with (
@@ -126,6 +128,7 @@ def run(
         with (
             closing(KafkaClient(planned.kafka)) as client,
             show_events(bus, pipeline.name, stopping) as live,
+            observing(pipeline.name, bus, observers),
         ):
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit)

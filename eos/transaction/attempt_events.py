@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from eos.errors import EosError
+from eos.kafka.api import Identity
 from eos.ledger.ranges import Decision, PlannedBatch
-from eos.ledger.receipt import Receipt
+from eos.ledger.record import AttemptRecord
 from eos.observe import events
 
 
@@ -16,13 +18,51 @@ def reason_of(error: Exception) -> str:
     return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
 
 
-def committed_event(
+def started_event(
+    number: int, step: PlannedBatch, decision: Decision, identity: Identity
+) -> events.AttemptStarted:
+    offsets_in = _offsets_by_topic(step, decision)
+    return events.AttemptStarted(step.batch_id, number, *identity, offsets_in)
+
+
+def failed_event(
+    batch_id: int,
     number: int,
+    error: Exception,
+    identity: Identity,
+    *,
+    will_redo: bool,
+    is_requested: bool,
+) -> events.AttemptFailed:
+    producer_id, epoch = identity
+    fields = error.fields if isinstance(error, EosError) else {}
+    return events.AttemptFailed(
+        batch_id=batch_id,
+        attempt=number,
+        reason=reason_of(error),
+        will_redo=will_redo,
+        is_requested=is_requested,
+        code=error.code if isinstance(error, EosError) else "unexpected_error",
+        api=fields.get("api", ""),
+        kafka_error=fields.get("kafka_error_name", ""),
+        producer_id=producer_id,
+        epoch=epoch,
+    )
+
+
+def rejected_event(error: EosError) -> events.RequestRejected:
+    fields = error.fields
+    return events.RequestRejected(
+        str(fields.get("api", "")), str(fields.get("kafka_error_name", ""))
+    )
+
+
+def committed_event(
     step: PlannedBatch,
     decision: Decision,
-    receipts: Sequence[Receipt],
-    records_read: int | None,
+    attempt: AttemptRecord,
     marks: Sequence[float],
+    ledger_end: int,
 ) -> events.MicroBatchCommitted:
     """Return the event for a committed attempt.
 
@@ -32,15 +72,36 @@ def committed_event(
     run_ms, ledger_ms, offsets_ms, end_ms = (
         (after - before) * 1000 for before, after in pairwise(marks)
     )
+    producer_id, epoch = attempt.identity
+    records_out = _sums((receipt.topic, receipt.records) for receipt in attempt.receipts)
+    bytes_out = _sums((receipt.topic, receipt.bytes) for receipt in attempt.receipts)
+    offsets_in = _offsets_by_topic(step, decision)
     return events.MicroBatchCommitted(
         batch_id=step.batch_id,
-        attempt=number,
-        offsets_in=sum(end - decision.starts[tp] for tp, end in step.ends.items()),
-        records_in=records_read,
-        records_out=sum(receipt.records for receipt in receipts),
-        bytes_out=sum(receipt.bytes for receipt in receipts),
+        attempt=attempt.number,
+        offsets_in=sum(offsets_in.values()),
+        records_in=attempt.records_read,
+        records_out=sum(records_out.values()),
+        bytes_out=sum(bytes_out.values()),
         run_ms=run_ms,
         ledger_ms=ledger_ms,
         offsets_ms=offsets_ms,
         end_ms=end_ms,
+        producer_id=producer_id,
+        epoch=epoch,
+        ledger_end=ledger_end,
+        offsets_in_by_topic=offsets_in,
+        records_out_by_topic=records_out,
+        bytes_out_by_topic=bytes_out,
     )
+
+
+def _offsets_by_topic(step: PlannedBatch, decision: Decision) -> Mapping[str, int]:
+    return _sums((tp.topic, end - decision.starts[tp]) for tp, end in step.ends.items())
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for topic, count in pairs:
+        found[topic] += count
+    return dict(found)

@@ -24,6 +24,7 @@ from eos.kafka.api import (
     TopicPartition,
     TransactionPort,
 )
+from eos.kafka.outcomes import Outcome
 from eos.transaction.effects import Requests, Work
 from eos.transaction.protocol import step
 from eos.transaction.states import (
@@ -74,6 +75,8 @@ class Coordinator:
         self._port = port
         self._requests = Requests(port, transactional_id, group, timeout_ms, reached or _nowhere)
         self.backoff = backoff
+        # Called with each error of a request that does not end the call, such as one to repeat.
+        self.rejected: Callable[[EosError], None] = _unreported
         self._state: ProtocolState = Unfenced()
         self._error: EosError = UnavailableError("no_request_sent", "no request was sent yet")
 
@@ -246,7 +249,10 @@ class Coordinator:
                     todo = deque(self._step(ProtocolEvent.GAVE_UP))
             else:
                 response, self._error = self._requests.send(effect, self.identity, deadline, work)
-                todo.extendleft(reversed(self._step(response)))
+                then = self._step(response)
+                if response.outcome is not Outcome.OK and Effect.RAISE not in then:
+                    self.rejected(self._error)
+                todo.extendleft(reversed(then))
 
     def _step(self, event: ProtocolEvent | RequestAnswer) -> tuple[Effect, ...]:
         self._state, effects = step(self._port.profile, self._state, event)
@@ -255,3 +261,7 @@ class Coordinator:
 
 def _nowhere(_point: str) -> None:
     """Ignore the crash point: no test injects a crash."""
+
+
+def _unreported(_error: EosError) -> None:
+    """Ignore the error: nothing counts it."""

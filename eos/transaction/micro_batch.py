@@ -20,7 +20,13 @@ from eos.ledger.ranges import Decision, PlannedBatch, require_same_topics
 from eos.ledger.record import AttemptRecord, Ends, Kind, LedgerRecord, Position, advanced, nested
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.transaction.attempt_events import committed_event, reason_of
+from eos.transaction.attempt_events import (
+    committed_event,
+    failed_event,
+    reason_of,
+    rejected_event,
+    started_event,
+)
 from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
@@ -87,6 +93,7 @@ class MicroBatches:
         if last is not None:
             self.ownership.last, self.ownership.last_offset = last.identity, last.offset
         self.group = GroupCheck(self.source, self.bus)
+        self.coordinator.rejected = lambda error: self.bus.emit(rejected_event(error))
 
     @property
     def is_new(self) -> bool:
@@ -243,12 +250,19 @@ class MicroBatches:
             failed = unended
         will_retry = outcome is Outcome.RETRY and failed is None
         if will_retry and isinstance(error, DedupRetryError):
-            self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error)))
+            self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error), *self._open))
             return True
         may_retry = _recovery(error) is Recovery.REDO and number < ATTEMPTS_MAX
         is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
         self.bus.emit(
-            events.AttemptFailed(batch_id, number, reason_of(error), will_retry, is_asked_to_stop)
+            failed_event(
+                batch_id,
+                number,
+                error,
+                self._open,
+                will_redo=will_retry,
+                is_requested=is_asked_to_stop,
+            )
         )
         if failed is not None:
             if _explains(failed, error):
@@ -289,6 +303,7 @@ class MicroBatches:
         reached("begin:before")
         identity = self._begin()
         reached("begin:after")
+        self.bus.emit(started_event(number, step, decision, identity))
         receipts = work.execute(identity, self.position, decision.floors)
         marks.append(time.monotonic())
         reached("all_acked:before")
@@ -314,7 +329,9 @@ class MicroBatches:
             "attempt", after, attempt, failed=self.failed.listed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        self.bus.emit(committed_event(number, step, decision, receipts, facts.records_read, marks))
+        self.bus.emit(
+            committed_event(step, decision, attempt, marks, self.ownership.last_offset + 1)
+        )
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
