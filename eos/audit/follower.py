@@ -47,6 +47,7 @@ class Follower:
         self._failure: EosError | None = None
         self._is_warned = False  # warned of missing attempts since the table was complete
         self._tries = 0
+        self._reported_lag = 0
         # Delta commits since the last count of files. The first commit of a run counts them.
         self._commits = _MAINTAIN_COMMITS - 1
         self._wake = threading.Event()
@@ -170,6 +171,7 @@ class Follower:
         self._commits += bool(found.rows)
         if was_warned:
             self._bus.emit(events.Warned("the audit table can be written again, and is complete"))
+        self._report_lag()
         if found.lost:
             first, last = found.lost[0], found.lost[-1]
             self._bus.emit(
@@ -197,6 +199,14 @@ class Follower:
                     f"at {self._behind_max}: {error.message}"
                 )
             )
+        self._report_lag()
+
+    def _report_lag(self) -> None:
+        with self._lock:
+            lag, before = self._lag, self._reported_lag
+            self._reported_lag = lag
+        if lag != before:
+            self._bus.emit(events.AuditFollowed(lag))
 
     def _maintain(self) -> None:
         """Compact the table's files once there are `FILES_MAX`.

@@ -9,6 +9,8 @@ from pydantic import Field
 from eos.config.base import Strict
 from eos.config.transform import Function
 
+URL_PATTERN = r"^https?://[^\s/@?#]+(/[^\s?#]*)?$"
+
 
 class Observer(Strict):
     """Python code that gets the events of each run.
@@ -19,3 +21,27 @@ class Observer(Strict):
 
     python: Function
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+
+
+class PrometheusEndpoint(Strict):
+    """The HTTP endpoint for Prometheus.
+
+    It has no login and no encryption. Port 0 is any free port, which the run logs.
+    """
+
+    port: int = Field(default=9464, ge=0, le=65535)
+    address: str = Field(default="127.0.0.1", min_length=1)
+
+
+class PushGateway(Strict):
+    """The push gateway to which a run pushes its metrics when it ends."""
+
+    url: str = Field(pattern=URL_PATTERN)
+    job: str = Field(default="eos", min_length=1)
+
+
+class MetricsProfile(Strict):
+    """The metrics of runs. Without this part there are none."""
+
+    prometheus: PrometheusEndpoint | None = None
+    push: PushGateway | None = None

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from eos.config import base, dedup, model, rejected_records, security, transform
+from eos.config import base, dedup, model, monitoring, rejected_records, security, transform
 from eos.errors import UsageError
 from eos.suggestion import suggestion
 
@@ -31,6 +31,7 @@ PATTERNS = {
     dedup.FIELD_PATTERN: "header(NAME), value(PATH), key or the name of a column",
     security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
     security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
+    monitoring.URL_PATTERN: "an address that begins with `http://` or `https://`, without a user",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 characters",
 }
 _KINDS = {

@@ -45,10 +45,8 @@ class Console:
 def line(event: events.Event) -> str | None:
     """Return the line for an event, without colour; None for an event that is not printed."""
     match event:
-        case events.PipelineStarted():
-            place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
-            reader = f", {event.reader} reads the source" if event.reader else ""
-            return f"pipeline {event.pipeline} started{place}{reader}"
+        case events.PipelineStarted() | events.MetricsServed():
+            return _started(event)
         case events.MicroBatchCommitted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return (
@@ -82,6 +80,14 @@ def line(event: events.Event) -> str | None:
         case events.Warned():
             return f"warning: {event.message}"
     return None
+
+
+def _started(event: events.PipelineStarted | events.MetricsServed) -> str:
+    if isinstance(event, events.MetricsServed):
+        return f"metrics are served at {event.url}"
+    place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
+    reader = f", {event.reader} reads the source" if event.reader else ""
+    return f"pipeline {event.pipeline} started{place}{reader}"
 
 
 def _failed_line(event: events.AttemptFailed) -> str:

@@ -28,6 +28,13 @@ class PipelineStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsServed(Event):
+    """Start of the endpoint from which Prometheus can scrape this run's metrics."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class MicroBatchSkipped(Event):
     """A micro-batch was skipped, because the ledger shows that an earlier process committed it."""
 
@@ -174,8 +181,8 @@ class SourceLag(Event):
     """Lag of a run that has observers or metrics, every few seconds. All values are by topic.
 
     `committed` and `ends` are sums over the topic's partitions: the committed position, and the
-    end of the source as Spark saw it last. `seconds` is the time since the committed position was
-    the end. If it was not since the run began, this is the time since then, which is too short."""
+    end of the source as Spark saw it last. `seconds` is the time since the run first saw offsets
+    that are not committed yet. A backlog from before the run counts from the run's start."""
 
     committed: Mapping[str, int]
     ends: Mapping[str, int]

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import eos
 from eos.errors import EosError, Recovery, UsageError, about, exit_code
 from eos.observe import events
 from eos.observe.bus import Bus
+from eos.observe.console import Console
 from eos.observe.observer_thread import ObserverThread
 
 if TYPE_CHECKING:
     from eos.config.model import Profile
-    from eos.config.monitoring import Observer
+    from eos.config.monitoring import MetricsProfile, Observer
 
 _CLOSE_S = 5.0  # for all observers together
 _HINT = "correct `observers` in the profile: docs/monitoring.md"
@@ -82,8 +86,10 @@ def _made(call: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[even
 
 
 @contextmanager
-def observing(pipeline: str, bus: Bus, observers: Sequence[LoadedObserver]) -> Iterator[None]:
-    """Hand the events of this context to the observers, the error that ends it included.
+def observing(
+    pipeline: str, bus: Bus, observers: Sequence[LoadedObserver], metrics: MetricsProfile
+) -> Iterator[None]:
+    """Hand the events of this context, and the error that ends it, to the observers and metrics.
 
     At the end the bus is closed. Observers have a few seconds for the events that they still have
     to handle.
@@ -93,18 +99,66 @@ def observing(pipeline: str, bus: Bus, observers: Sequence[LoadedObserver]) -> I
         bus.emit(events.Warned(text))
 
     threads = [ObserverThread(each.name, each.make, warn) for each in observers]
-    for each in threads:
-        bus.subscribe(each)
-    try:
-        yield
-    except Exception as error:
-        bus.emit(_run_failed(pipeline, error))
-        raise
-    finally:
-        bus.close()
-        ends_at = time.monotonic() + _CLOSE_S
+    with ExitStack() as stack:
+        if metrics.prometheus or metrics.push:
+            threads.append(_measuring(pipeline, bus, metrics, threads, stack))
         for each in threads:
-            each.close(max(0.0, ends_at - time.monotonic()))
+            bus.subscribe(each)
+        stack.callback(_close, bus, threads)
+        try:
+            yield
+        except Exception as error:
+            bus.emit(_run_failed(pipeline, error))
+            raise
+
+
+def _measuring(
+    pipeline: str,
+    bus: Bus,
+    wanted: MetricsProfile,
+    observers: Sequence[ObserverThread],
+    stack: ExitStack,
+) -> ObserverThread:
+    """Return the thread that counts events, and open the endpoint. The stack closes it, after the
+    last values are pushed."""
+    # imported late: runs without metrics do not need it
+    from eos.observe.exposition import Endpoint, push
+    from eos.observe.metrics import RunMetrics
+
+    found = RunMetrics(pipeline, _versions())
+    thread = ObserverThread("metrics", lambda: found, lambda text: bus.emit(events.Warned(text)))
+    found.registry.watch([*observers, thread])
+    collected = found.registry.collected
+    if wanted.prometheus is not None:
+        at = wanted.prometheus
+        try:
+            endpoint = Endpoint(collected, at.address, at.port)
+        except OSError as error:
+            text = f"metrics are not served at {at.address}, port {at.port}: {error.strerror}"
+            bus.emit(events.Warned(text))
+        else:
+            stack.callback(endpoint.close)
+            bus.emit(events.MetricsServed(endpoint.url))
+    if wanted.push is not None:
+        stack.callback(push, collected, wanted.push.url, wanted.push.job, pipeline, _warn_late)
+    return thread
+
+
+def _versions() -> dict[str, str]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    return {"version": eos.__version__, "python": python, "pyspark": version("pyspark")}
+
+
+def _close(bus: Bus, threads: Sequence[ObserverThread]) -> None:
+    bus.close()
+    ends_at = time.monotonic() + _CLOSE_S
+    for each in threads:
+        each.close(max(0.0, ends_at - time.monotonic()))
+
+
+def _warn_late(text: str) -> None:
+    """Log a warning after the bus was closed."""
+    Console()(events.Warned(text))
 
 
 def _run_failed(pipeline: str, error: Exception) -> events.RunFailed:

@@ -43,6 +43,7 @@ from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.java_client_errors import source_refusal
+from eos.run.lag_watch import LagWatch, watching_lag
 from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
@@ -128,12 +129,12 @@ def run(
         with (
             closing(KafkaClient(planned.kafka)) as client,
             show_events(bus, pipeline.name, stopping) as live,
-            observing(pipeline.name, bus, observers),
+            observing(pipeline.name, bus, observers, profile.metrics),
         ):
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit)
             with watching_brokers(client, bus):
-                _Run(*shared, accepts_state_loss, live).run(take_over)
+                _Run(*shared, accepts_state_loss, live, profile.is_observed).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -171,6 +172,7 @@ class _Run:
     audit: Audit
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
+    is_observed: bool = False  # anything but the log gets the run's events
 
     def run(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -328,6 +330,8 @@ class _Run:
                 self.stopping.attach(running, batches)
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
+                if self.is_observed:
+                    stack.enter_context(watching_lag(self._lag_watch(running, query, batches)))
 
                 def end(error: EosError) -> None:
                     query.error = error
@@ -349,6 +353,14 @@ class _Run:
         reason = _ASKED if self.stopping.is_requested else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
+
+    def _lag_watch(self, running: Any, query: PipelineQuery, batches: MicroBatches) -> LagWatch:
+        return LagWatch(
+            lambda: running.lastProgress,
+            lambda: query.planned,
+            lambda: batches.position.ends,
+            self.bus.emit,
+        )
 
     def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
         """Return the error to raise for a query that failed.

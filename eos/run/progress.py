@@ -9,6 +9,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from eos.kafka.api import TopicPartition
+from eos.ledger.record import Ends
+
+
+def source_ends(progress: Mapping[str, Any] | None) -> Ends:
+    """Return the newest source offsets that Spark asked Kafka for; empty if it did not ask."""
+    return {
+        TopicPartition(topic, int(partition)): int(end)
+        for source in (progress or {}).get("sources", ())
+        for topic, ends in (_read(source.get("latestOffset")) or {}).items()
+        for partition, end in ends.items()
+    }
+
 
 def lag_of(progress: Mapping[str, Any] | None) -> int | None:
     """Return how many source offsets remained unread after the last micro-batch.

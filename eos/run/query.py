@@ -41,6 +41,7 @@ class PipelineQuery:
         self._audit = audit
         self._query_id = ""
         self.checkpoint = checkpoint
+        self.planned = Ranges({}, {})  # of the newest micro-batch
         # number of rejected records, by rule and action
         self.refused: Counter[tuple[str, str]] = Counter()
         self.error: Exception | None = None
@@ -54,7 +55,7 @@ class PipelineQuery:
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         stages, dedup = self.stages, self.stages.dedup
-        ranges = self._ranges(batch_id)
+        ranges = self.planned = self._ranges(batch_id)
         self._require_planned(batch_id, ranges)
         step = PlannedBatch(
             self._query_id, batch_id, ranges.starts, ranges.ends, stages.plan.is_stateful

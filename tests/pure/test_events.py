@@ -13,6 +13,7 @@ from eos.observe import events
 # The fields without a default, which later fields of this version must not join.
 VERSION_1 = {
     "PipelineStarted": "pipeline",
+    "MetricsServed": "url",
     "MicroBatchSkipped": "batch_id",
     "AttemptStarted": "batch_id attempt producer_id epoch",
     "AttemptFailed": "batch_id attempt reason will_redo",

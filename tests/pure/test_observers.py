@@ -16,6 +16,7 @@ from support.docs import blocks
 from support.errors import raises
 
 from eos.config.model import ProfileFile
+from eos.config.monitoring import MetricsProfile
 from eos.errors import FencedError, UsageError
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -23,6 +24,7 @@ from eos.observe.observer_thread import ObserverThread
 from eos.run import observing as observing_module
 from eos.run.observing import LoadedObserver, load_observers, observing
 
+OFF = MetricsProfile()
 HANG_S = 300  # a bound that a passing test never reaches
 
 
@@ -57,7 +59,7 @@ def test_an_observer_sees_each_event_in_order_and_is_closed_after_the_last() -> 
         def close(self) -> None:
             seen.append("closed")
 
-    with closing(Bus()) as bus, observing("p", bus, [LoadedObserver("m:O", Seeing)]):
+    with closing(Bus()) as bus, observing("p", bus, [LoadedObserver("m:O", Seeing)], OFF):
         for number in range(100):
             bus.emit(skipped(number))
     assert seen == [*(skipped(number) for number in range(100)), "closed"]
@@ -72,7 +74,7 @@ def test_a_hanging_observer_holds_up_neither_the_run_nor_another_one() -> None:
             arrived.set()
 
     bus = Bus()
-    with observing("p", bus, [observer(hanging), observer(sees)]):
+    with observing("p", bus, [observer(hanging), observer(sees)], OFF):
         bus.emit(skipped(0))
         assert hanging.entered.wait(HANG_S)
         for number in range(1, 10):
@@ -86,7 +88,7 @@ def test_a_hanging_observer_holds_up_neither_the_run_nor_another_one() -> None:
 def test_a_run_ends_while_an_observer_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing_module, "_CLOSE_S", 0.01)
     hanging, bus = Hanging(), Bus()
-    with observing("p", bus, [observer(hanging)]):
+    with observing("p", bus, [observer(hanging)], OFF):
         bus.emit(skipped(0))
         assert hanging.entered.wait(HANG_S)
     assert not hanging.released.is_set()
@@ -120,7 +122,7 @@ def test_a_failing_observer_gets_the_next_event_and_is_warned_about_once(
             seen.append(event)
             raise error
 
-    with observing("p", bus, [observer(fails)]):
+    with observing("p", bus, [observer(fails)], OFF):
         for number in range(10):
             bus.emit(skipped(number))
         arrived = threading.Event()
@@ -152,7 +154,7 @@ def test_the_error_that_ends_a_run_is_its_last_event() -> None:
     with (
         pytest.raises(FencedError),
         closing(Bus()) as bus,
-        observing("p", bus, [observer(seen.append)]),
+        observing("p", bus, [observer(seen.append)], OFF),
     ):
         raise error
     assert seen == [
@@ -162,7 +164,10 @@ def test_the_error_that_ends_a_run_is_its_last_event() -> None:
 
 def test_an_error_of_no_class_of_ours_is_reported_too() -> None:
     seen: list[events.Event] = []
-    with pytest.raises(ValueError, match="what"), observing("p", Bus(), [observer(seen.append)]):
+    with (
+        pytest.raises(ValueError, match="what"),
+        observing("p", Bus(), [observer(seen.append)], OFF),
+    ):
         raise ValueError("what")
     assert seen == [events.RunFailed("p", "unexpected_error", "ValueError", "what", "", 5)]
 
@@ -247,7 +252,7 @@ def test_the_example_posts_what_went_wrong(tmp_path: Path, monkeypatch) -> None:
         declared["observers"][0]["with"]["url"] = f"http://127.0.0.1:{server.server_port}"
         loaded = load_observers(ProfileFile.model_validate(declared))
         bus = Bus()
-        with suppress(FencedError), observing("orders", bus, loaded):
+        with suppress(FencedError), observing("orders", bus, loaded, OFF):
             bus.emit(skipped(0))
             bus.emit(events.AttemptFailed(7, 1, "a task died", will_redo=True))
             raise FencedError("fenced", "another instance took over")

@@ -1,0 +1,98 @@
+"""How far is the committed position from the source's end, in offsets and in seconds?
+
+A thread compares every few seconds what the run knows already: the ledger's position, the range of
+the running micro-batch, and the newest offsets in Spark's progress. It sends no request, and no
+micro-batch waits for it.
+
+Not guaranteed: that the end is current. Spark asks for it when it plans a micro-batch, and every
+ten seconds if there is nothing to read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from eos.checkpoint.offset_log import Ranges
+from eos.ledger.record import Ends
+from eos.observe import events
+from eos.run.progress import source_ends
+
+_TICK_S = 5.0
+_ENDS_MAX = 1000  # remembered for each topic
+
+
+class LagWatch:
+    """A thread that emits the lag of the source.
+
+    `progress` is Spark's last progress, `planned` the ranges of the newest micro-batch, and
+    `committed` the ledger's position.
+    """
+
+    def __init__(
+        self,
+        progress: Callable[[], Mapping[str, Any] | None],
+        planned: Callable[[], Ranges],
+        committed: Callable[[], Ends],
+        emit: Callable[[events.Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._progress, self._planned, self._committed = progress, planned, committed
+        self._emit = emit
+        self._clock = clock
+        # By topic: ends of the source, each with the time at which it was first seen.
+        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eos-lag", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and emit the last values."""
+        self._end.set()
+        self._thread.join(_TICK_S)
+        if not self._thread.is_alive():
+            self.poll()
+
+    def poll(self) -> None:
+        progress = None
+        with suppress(Exception):  # this queries the JVM, which may be busy or have ended
+            progress = self._progress()
+        planned = self._planned()
+        positions = {**planned.starts, **self._committed()}
+        committed, ends = Counter[str](), Counter[str]()
+        newest = source_ends(progress)
+        for tp, position in positions.items():
+            committed[tp.topic] += position
+            ends[tp.topic] += max(position, planned.ends.get(tp, 0), newest.get(tp, 0))
+        if committed:
+            seconds = {topic: self._seconds(topic, committed[topic], ends[topic]) for topic in ends}
+            self._emit(events.SourceLag(dict(committed), dict(ends), seconds))
+
+    def _seconds(self, topic: str, committed: int, end: int) -> float:
+        seen, now = self._seen.setdefault(topic, deque()), self._clock()
+        if not seen or end > seen[-1][1]:
+            if len(seen) >= _ENDS_MAX:  # keep every second one: the oldest matters, not the number
+                self._seen[topic] = seen = deque(list(seen)[::2])
+            seen.append((now, end))
+        while seen and seen[0][1] <= committed:
+            seen.popleft()
+        return now - seen[0][0] if seen else 0.0
+
+    def _run(self) -> None:
+        while not self._end.wait(_TICK_S):
+            self.poll()
+
+
+@contextmanager
+def watching_lag(watch: LagWatch) -> Iterator[None]:
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()

@@ -1,0 +1,166 @@
+"""A run is watched from outside: its endpoint is scraped, its metrics are pushed, and observers
+that fail or hang change nothing about it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+from support import kafka_io
+from support.docs import blocks, require_shown
+from support.project import PIPELINE, Project, WarmRun
+from support.waiting import WAIT_S_MAX, wait_until
+
+OBSERVERS = '''
+import json
+import threading
+
+class Writes:
+    """Keeps each event as a line of JSON."""
+    def __init__(self, path):
+        self.file = open(path, "w")
+    def __call__(self, event):
+        fields = {name: getattr(event, name) for name in event.__dataclass_fields__}
+        self.file.write(json.dumps({"event": type(event).__name__, **fields}, default=str) + "\\n")
+        self.file.flush()
+    def close(self):
+        self.file.write(json.dumps({"event": "closed"}) + "\\n")
+        self.file.close()
+
+def hangs():
+    return lambda event: threading.Event().wait()
+
+def hangs_at_once():
+    threading.Event().wait()
+
+def fails():
+    def observer(event):
+        raise SystemExit(1)
+    return observer
+'''
+RECORDS = 1_000
+
+
+def observed(project: Project, profile: str, trigger: str = "available_now: true") -> None:
+    """Declare a pipeline whose source has records, and add lines to its profile."""
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
+    kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS))
+    project.declare(RECORDS // 2, 1, text=PIPELINE.replace("available_now: true", trigger))
+    (project.folder / "watch.py").write_text(OBSERVERS)
+    project.profile.write_text(project.profile.read_text() + profile)
+
+
+def scraped(run: WarmRun) -> str:
+    url = re.search(r"metrics are served at (\S+)", run.said())
+    assert url, run.said()
+    with urllib.request.urlopen(url[1], timeout=WAIT_S_MAX) as response:
+        return response.read().decode()
+
+
+def values(text: str) -> dict[tuple[str, str], float]:
+    """The samples by name and the value of the last label."""
+    return {
+        (each.name, next(reversed([v for k, v in each.labels.items() if k != "pipeline"]), "")): (
+            each.value
+        )
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def test_prometheus_scrapes_a_run(project: Project) -> None:
+    observed(project, "metrics: {prometheus: {port: 0}}\n", "every: 100 ms")
+    run = project.start_warm()
+    try:
+        wait_until(lambda: "metrics are served at" in run.said(), run.said, run)
+
+        def is_drained() -> bool:
+            now = values(scraped(run))
+            is_all = now.get(("eos_source_records_total", project.source)) == RECORDS
+            return is_all and now.get(("eos_source_lag_offsets", project.source)) == 0
+
+        wait_until(is_drained, run.said, run)
+        text = scraped(run)
+    finally:
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == 0, run.said()
+    found = values(text)
+    assert found["eos_attempts_total", "committed"] == 2
+    assert found["eos_target_records_total", project.target] == RECORDS
+    assert found["eos_source_committed_offsets", project.source] == RECORDS
+    assert found["eos_target_bytes_total", project.target] > RECORDS
+    assert found["eos_ledger_end_offset", ""] > 2
+    assert found["eos_micro_batch_step_seconds_count", "end"] == 2
+    (block,) = [block for name, block in blocks("") if name == "monitoring.md-2"]
+    names = (
+        (project.target, "orders.enriched"),
+        (project.source, "orders"),
+        (project.name, "orders"),
+    )
+    for own, shown in names:
+        text = text.replace(own, shown)
+    require_shown(block, [line for line in text.splitlines() if not line.startswith("#")])
+
+
+class Gateway(BaseHTTPRequestHandler):
+    pushed: dict[str, str] = {}  # noqa: RUF012 - of the class, which the server creates
+
+    def do_PUT(self) -> None:
+        size = int(self.headers["Content-Length"])
+        self.pushed[self.path] = self.rfile.read(size).decode()
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
+    path = project.folder / "events.jsonl"
+    others = "".join(f"  - python: watch:{name}\n" for name in ("hangs", "hangs_at_once", "fails"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        observed(
+            project,
+            f'metrics: {{push: {{url: "http://127.0.0.1:{server.server_port}"}}}}\n'
+            f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
+        )
+        done = project.run_warm()
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert kafka_io.committed_attempts(project.broker.bootstrap, project.ledger) == 2
+    assert len(kafka_io.read(project.broker.bootstrap, project.target)) == RECORDS
+    assert done.stderr.count("observer watch:fails failed, and gets the next event") == 1
+
+    lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
+    kinds = [line["event"] for line in lines if line["event"] not in ("Warned", "AuditFollowed")]
+    assert kinds[-3:] == ["SourceLag", "Stopped", "closed"]
+    attempts = [kind for kind in kinds if kind in ("AttemptStarted", "MicroBatchCommitted")]
+    assert attempts == ["AttemptStarted", "MicroBatchCommitted"] * 2
+    started, committed = (
+        [line for line in lines if line["event"] == kind]
+        for kind in ("AttemptStarted", "MicroBatchCommitted")
+    )
+    for begun, ended in zip(started, committed, strict=True):
+        assert begun["offsets_in"] == {project.source: RECORDS // 2}
+        assert (begun["producer_id"], begun["epoch"]) == (ended["producer_id"], ended["epoch"])
+        assert ended["records_out_by_topic"] == {project.target: RECORDS // 2}
+    assert committed[0]["epoch"] != committed[1]["epoch"]
+
+    body = Gateway.pushed[f"/metrics/job/eos/pipeline/{project.name}"]
+    assert values(body)["eos_source_records_total", project.source] == RECORDS
+    assert values(body)["eos_source_lag_offsets", project.source] == 0
+
+
+def test_a_wrong_observer_ends_a_run_before_it_begins(project: Project) -> None:
+    observed(project, "observers: [{python: watch:Wrtes}]\n")
+    done = project.run_warm()
+    assert done.returncode == 2, done.stderr
+    assert "[observer_missing] observer `watch:Wrtes`" in done.stderr
+    assert kafka_io.committed_attempts(project.broker.bootstrap, project.ledger) == 0
