@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
+from eos import log_lines
 from eos.printable import printable
 
 
@@ -67,8 +68,15 @@ def reword(
 
 def report(error: EosError) -> int:
     """Write the error to stderr, and return the process's exit code."""
-    sys.stderr.write(f"eos: {printable(str(error))}\n")
-    return exit_code(error)
+    code = exit_code(error)
+    if log_lines.chosen().is_console:
+        sys.stderr.write(f"eos: {printable(str(error))}\n")
+        return code
+    named = ("pipeline", "topic", "partition", "api")
+    fields = {name: error.fields[name] for name in named if name in error.fields}
+    fields |= {"code": error.code, "kind": error.kind, "hint": error.hint, "exit_code": code}
+    log_lines.write(error.message, "error", **fields)
+    return code
 
 
 def exit_code(error: EosError) -> int:

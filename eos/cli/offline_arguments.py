@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eos.cli.parser import Parser, number
 from eos.config.schema import File
-from eos.launch.options import FLAGS
+from eos.launch.options import FLAGS, VALUES
 from eos.launch.spark_options import WITH_VALUE
 from eos.local.jars import BROKER_VERSIONS
 
@@ -139,7 +139,8 @@ def _run(eos: Parser) -> None:
     """
     run = eos.add_verb("run", "Run a pipeline; takes the arguments of ./spark-submit.sh.")
     run.add_argument("pipeline")
-    run.add_argument("--profile")
+    for option, valid in VALUES.items():
+        run.add_argument(option, choices=valid or None)
     for flag in sorted(FLAGS):
         run.add_argument(flag, action="store_true")
     for option in sorted(WITH_VALUE):

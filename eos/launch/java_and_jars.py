@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from eos import log_lines
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError, UsageError, report
 from eos.launch.native_library import ensure_native
@@ -35,7 +36,8 @@ def ensure_java() -> Java:
 
 def _install_wheel(cause: UsageError) -> None:
     reason = cause.message
-    print(f"eos: {reason}\neos: installing a Java into this environment", file=sys.stderr)
+    log_lines.write(reason)
+    log_lines.write("installing a Java into this environment")
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
         done = subprocess.run(_command(), stdout=sys.stderr, check=False)
     if done.returncode:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from eos import private_files
+from eos import log_lines, private_files
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.local.file_locks import exclusive
@@ -146,7 +146,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"eos: {text}", file=sys.stderr, flush=True)
+    log_lines.write(text)
 
 
 def main() -> int:

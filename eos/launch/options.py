@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos import log_lines
 from eos.errors import UsageError
 from eos.launch.spark_options import require_known
+from eos.suggestion import suggestion
 
 if TYPE_CHECKING:
     from eos.config.trigger import Ending
@@ -32,6 +34,9 @@ Run a pipeline. Data goes to stdout, everything else to stderr.
   --take-over          start even if another instance may be running: that one is fenced and exits
   --accept-state-loss  resume from the ledger although the state of stateful steps is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
+  --log-format FORMAT  form of log lines: console (default), text (time, level and fields), or json
+                       (one object a line)
+  --log-level LEVEL    lowest level of log lines: debug, info (default), warning or error
   -h, --help           show this help and exit
 
 Example:
@@ -43,6 +48,12 @@ be guaranteed (needs an operator), 5 transient failure (restart).
 
 # Options that replace the pipeline's `trigger` by one with which the run ends on its own.
 ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "once"}
+# Options with a value of ours; some have a list of valid values.
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "--profile": (),
+    "--log-format": log_lines.FORMATS,
+    "--log-level": log_lines.LEVELS,
+}
 FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
 
 
@@ -56,6 +67,8 @@ class Options:
     take_over: bool
     accept_state_loss: bool
     spark: tuple[str, ...]
+    log_format: str = log_lines.CONSOLE
+    log_level: str = log_lines.DEFAULT_LEVEL
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -70,32 +83,44 @@ def parse(arguments: Sequence[str]) -> Options:
             hint="run `./spark-submit.sh pipelines/NAME/pipeline.yaml`; `ls pipelines` lists the "
             "pipelines of a project",
         )
-    profile, spark, flags = None, [], set()
+    values: dict[str, str] = {}
+    spark, flags = [], set()
     rest = iter(arguments[1:])
     for argument in rest:
+        option, _, value = argument.partition("=")
         if argument in FLAGS:
             flags.add(argument)
-        elif argument == "--profile" or argument.startswith("--profile="):
-            profile = argument.partition("=")[2] or next(rest, "")
-            if not profile:
-                raise UsageError(
-                    "option_value_missing",
-                    "--profile has no value",
-                    hint="write `--profile NAME` or `--profile PATH`",
-                )
+        elif option in VALUES:
+            values[option] = _valid(option, value or next(rest, ""))
         else:
             spark.append(argument)
-    require_known(spark, {*FLAGS, "--profile"})
+    require_known(spark, {*FLAGS, *VALUES})
     return Options(
         _pipeline(arguments[0]),
-        profile,
+        values.get("--profile"),
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
         ends=_ends(flags),
         take_over="--take-over" in flags,
         accept_state_loss="--accept-state-loss" in flags,
         spark=(*spark,),
+        log_format=values.get("--log-format", log_lines.CONSOLE),
+        log_level=values.get("--log-level", log_lines.DEFAULT_LEVEL),
     )
+
+
+def _valid(option: str, value: str) -> str:
+    valid = VALUES[option]
+    if not value:
+        expected = " or ".join(f"`{option} {each}`" for each in valid or ("NAME", "PATH"))
+        raise UsageError("option_value_missing", f"{option} has no value", hint=f"write {expected}")
+    if valid and value not in valid:
+        raise UsageError(
+            "option_value_invalid",
+            f"{option} can't be `{value}`{suggestion(value, valid, or_all=False)}",
+            hint=f"write one of {', '.join(valid)}",
+        )
+    return value
 
 
 def _ends(flags: Collection[str]) -> Ending | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
-STOPPED_EARLY = "eos: asked to stop before it started\n"
+STOPPED_EARLY = "asked to stop before it started"
 _UNSTARTED = ".unstarted"
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos import private_files
+from eos import log_lines, private_files
 from eos.errors import EosError, UsageError, report
 from eos.launch import driver, spark, startup_signals
 from eos.launch.java_and_jars import ensure_java
@@ -88,7 +88,9 @@ def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
         print(HELP, end="")
         return 0
     try:
-        return _submit(parse(arguments), validate)
+        options = parse(arguments)
+        log_lines.choose(options.log_format, options.log_level)
+        return _submit(options, validate)
     except EosError as error:
         return report(error)
     except startup_signals.UnstartedError:
@@ -99,6 +101,7 @@ def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
 
 def _submit(options: Options, validate: Validator | None) -> int:
     pipeline, profile = _read(options, validate)
+    log_lines.name_pipeline(pipeline.name)
     logs = _logs(options, profile)
     java = ensure_java()
     ensure_native()
@@ -186,6 +189,7 @@ def _application(
         job.append("--take-over")
     if options.accept_state_loss:
         job.append("--accept-state-loss")
+    job += ["--log-format", options.log_format, "--log-level", options.log_level]
     found = spark.find_spark()
     arguments = spark.command(
         found,
@@ -200,7 +204,9 @@ def _application(
     )
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
-    environment = run.environment(environment) | terminal()
+    environment = run.environment(environment)
+    if options.log_format == log_lines.CONSOLE:
+        environment |= terminal()
     archive = spark.archive(found, java, master, arguments)
     bootstrap = profile.kafka.bootstrap or ()
     return Application(tuple(arguments), environment, logs, archive, local, tuple(bootstrap))
@@ -237,7 +243,7 @@ def _timing(what: str) -> None:
 
 
 def say(text: str) -> None:
-    print(f"eos: {text}", file=sys.stderr, flush=True)
+    log_lines.write(text)
 
 
 _STARTED = time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import quoteattr
 
+from eos import log_lines
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.local.jars import Jar
@@ -242,4 +242,4 @@ def _forget_old_work(folder: Path) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"eos: {text}", file=sys.stderr, flush=True)
+    log_lines.write(text)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from eos import log_lines
 from eos.errors import UnavailableError
 from eos.local.file_locks import is_held
 
@@ -69,19 +70,19 @@ def die_with_parent() -> None:
         while os.getppid() == parent and not (lock and _is_free(Path(lock))):
             time.sleep(_POLL_S)  # for as long as this process lives
         parent_name = "launcher" if os.getppid() == parent else "JVM"
-        last_words(f"eos: the {parent_name} of this driver died, so the driver exits\n")
+        last_words(f"the {parent_name} of this driver died, so the driver exits")
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
 
 
-def last_words(text: str) -> None:
-    """Write a text to stderr, unless the write would block.
+def last_words(message: str) -> None:
+    """Write a warning to stderr, unless the write would block.
 
     stderr may be a full pipe to a process that no longer reads, where a write would hang."""
     with contextlib.suppress(OSError, ValueError):
         if select.select([], [2], [], 0)[1]:
-            os.write(2, text.encode())
+            os.write(2, f"{log_lines.chosen().line('warning', message, {})}\n".encode())
 
 
 def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:

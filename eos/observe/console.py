@@ -1,7 +1,7 @@
 """The subscriber that prints a line on stderr for each event of a run.
 
-Lines are in colour only if stderr is a terminal and `NO_COLOR` is not set. While a pipeline has no
-new records, nothing is printed.
+`eos.log_lines` has the form of the lines. Lines are in colour only if stderr is a terminal and
+`NO_COLOR` is not set. While a pipeline has no new records, nothing is printed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from eos import log_lines
 from eos.observe import events
+from eos.observe.log_fields import fields_of, level_of
 from eos.plural import plural
-from eos.printable import one_line
 
-_ALARMING = (
-    events.AttemptFailed,
-    events.BrokersSilent,
-    events.RecordsDeduplicated,
-    events.RecordsRefused,
-    events.Warned,
-)
+_WARNING = "warning: "
 _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
@@ -32,13 +27,16 @@ class Console:
         self._has_colour = has_colour or (self._stream.isatty() and not os.environ.get("NO_COLOR"))
 
     def __call__(self, event: events.Event) -> None:
-        text = line(event)
+        form, level = log_lines.chosen(), level_of(event)
+        text = line(event) if form.has(level) else None
         if text is None:
             return
-        colour = _colour(event) if self._has_colour else ""
-        end = _END if colour else ""
+        if not form.is_console:
+            text = text.removeprefix(_WARNING)  # the level says so
+        has_colour = self._has_colour and form.is_console and level == "warning"
+        colour, end = (_YELLOW, _END) if has_colour else ("", "")
         # Write each line in one call, because other threads and Spark print to the same stream.
-        self._stream.write(f"{colour}eos: {one_line(text)}{end}\n")
+        self._stream.write(f"{colour}{form.line(level, text, fields_of(event))}{end}\n")
         self._stream.flush()
 
 
@@ -78,8 +76,9 @@ def line(event: events.Event) -> str | None:
         case events.Stopping() | events.Stopped():
             return _end(event)
         case events.Warned():
-            return f"warning: {event.message}"
-    return None
+            return f"{_WARNING}{event.message}"
+        case _:
+            return _detail(event)
 
 
 def _started(event: events.PipelineStarted | events.MetricsServed) -> str:
@@ -88,6 +87,23 @@ def _started(event: events.PipelineStarted | events.MetricsServed) -> str:
     place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
     reader = f", {event.reader} reads the source" if event.reader else ""
     return f"pipeline {event.pipeline} started{place}{reader}"
+
+
+def _detail(event: events.Event) -> str | None:
+    """Return the line of an event that only the level debug has."""
+    match event:
+        case events.AttemptStarted():
+            return (
+                f"micro-batch {event.batch_id}, attempt {event.attempt} started: producer id "
+                f"{event.producer_id}, epoch {event.epoch}"
+            )
+        case events.AuditFollowed():
+            return f"the audit table lacks {plural(event.lag, 'attempt')}"
+        case events.RequestRejected():
+            return f"{event.api} was rejected: {event.kafka_error or 'no response'}"
+        case events.SourceLag():
+            return f"the source has {sum(event.offsets.values()):,} offsets to commit"
+    return None
 
 
 def _failed_line(event: events.AttemptFailed) -> str:
@@ -140,11 +156,6 @@ def _rejected_line(rule: str, answer: str, records: int) -> str:
     if rule == "malformed":
         return f"{plural(records, 'malformed record')} {outcome}"
     return f"{plural(records, 'record')} {outcome} by rule `{rule}`"
-
-
-def _colour(event: events.Event) -> str:
-    is_asked = isinstance(event, events.AttemptFailed) and event.is_requested
-    return _YELLOW if isinstance(event, _ALARMING) and not is_asked else ""
 
 
 def _counts_text(subject: str, records: Mapping[str, int]) -> str:

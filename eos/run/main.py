@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from eos import log_lines
 from eos.errors import EosError, UnavailableError, report
 from eos.launch import startup_signals
 from eos.local.processes import announce, die_with_parent
@@ -22,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     die_with_parent()
     prefer_installed()
     options = _options(argv)
+    log_lines.choose(options.log_format, options.log_level)
     try:
         # Imported late: a wrong command line is rejected before Spark is loaded.
         from eos.run.pipeline import run
@@ -77,5 +79,14 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--accept-state-loss",
         action="store_true",
         help="resume without the state of stateful steps",
+    )
+    parser.add_argument(
+        "--log-format", choices=log_lines.FORMATS, default=log_lines.CONSOLE, help="of log lines"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=log_lines.LEVELS,
+        default=log_lines.DEFAULT_LEVEL,
+        help="lowest level of log lines",
     )
     return parser.parse_args(argv)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eos import log_lines
 from eos.audit.updater import Audit, audit_of, close
 from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint
@@ -102,6 +103,7 @@ def run(
     process writes Kafka's addresses. The run waits for it only after all work that needs no Kafka.
     """
     pipeline = load_pipeline(pipeline_path, ends=ends)
+    log_lines.name_pipeline(pipeline.name)
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)

@@ -141,5 +141,5 @@ def _end(reason: str, code: int) -> None:
     It raises no exception, since the main thread may hang and never handle one. It does not use
     `print`, since the signal may have interrupted a `print`.
     """
-    last_words(f"eos: {reason}: ended at once; the next run aborts the open transaction\n")
+    last_words(f"{reason}: ended at once; the next run aborts the open transaction")
     os._exit(code)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from support import kafka_io
 from support.docs import blocks, require_shown
-from support.project import PIPELINE, Project, WarmRun
+from support.project import PIPELINE, RUN_S_MAX, Project, WarmRun
 from support.waiting import WAIT_S_MAX, wait_until
 
 OBSERVERS = '''
@@ -97,15 +98,45 @@ def test_prometheus_scrapes_a_run(project: Project) -> None:
     assert found["eos_target_bytes_total", project.target] > RECORDS
     assert found["eos_ledger_end_offset", ""] > 2
     assert found["eos_micro_batch_step_seconds_count", "end"] == 2
-    (block,) = [block for name, block in blocks("") if name == "monitoring.md-2"]
-    names = (
-        (project.target, "orders.enriched"),
-        (project.source, "orders"),
-        (project.name, "orders"),
+    require_on_page(2, project, [line for line in text.splitlines() if not line.startswith("#")])
+
+
+def require_on_page(number: int, project: Project, printed: list[str]) -> None:
+    """Fail unless the page's block shows these lines, with other names."""
+    names = {project.target: "orders.enriched", project.source: "orders", project.name: "orders"}
+    for own, shown in names.items():
+        printed = [line.replace(own, shown) for line in printed]
+    require_shown(dict(blocks(""))[f"monitoring.md-{number}"], printed)
+
+
+def test_the_whole_log_is_json(project: Project) -> None:
+    """By spark-submit, whose launcher has lines of its own."""
+    observed(project, "")
+    command = [*project.command(), "--log-format", "json", "--log-level", "debug"]
+    done = subprocess.run(
+        command,
+        env=project.environment(),
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
     )
-    for own, shown in names:
-        text = text.replace(own, shown)
-    require_shown(block, [line for line in text.splitlines() if not line.startswith("#")])
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["pipeline"] for line in lines} == {project.name}
+    begun, committed = (
+        [line for line in lines if line.get("event") == kind]
+        for kind in ("AttemptStarted", "MicroBatchCommitted")
+    )
+    assert [line["level"] for line in begun] == ["debug"] * 2
+    identities = [
+        [(line["producer_id"], line["epoch"]) for line in of] for of in (begun, committed)
+    ]
+    assert identities[0] == identities[1]
+    assert [(line["batch_id"], line["attempt"]) for line in committed] == [(0, 1), (1, 1)]
+    shown = [line for line in done.stderr.splitlines() if '"level": "debug"' not in line]
+    require_on_page(3, project, shown)
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -160,7 +191,14 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
 
 def test_a_wrong_observer_ends_a_run_before_it_begins(project: Project) -> None:
     observed(project, "observers: [{python: watch:Wrtes}]\n")
-    done = project.run_warm()
+    done = project.run_warm("--log-format", "json")
     assert done.returncode == 2, done.stderr
-    assert "[observer_missing] observer `watch:Wrtes`" in done.stderr
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert line["message"].startswith("observer `watch:Wrtes`")
+    assert {name: line[name] for name in ("level", "pipeline", "code", "exit_code")} == {
+        "level": "error",
+        "pipeline": project.name,
+        "code": "observer_missing",
+        "exit_code": 2,
+    }
     assert kafka_io.committed_attempts(project.broker.bootstrap, project.ledger) == 0

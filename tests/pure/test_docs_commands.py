@@ -118,7 +118,7 @@ def of(verb: str, words: Sequence[str]) -> set[str]:
 
 def test_the_help_of_a_run_has_all_its_options() -> None:
     listed = re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", options.HELP)
-    assert sorted(listed) == sorted({*options.FLAGS, "--profile", "--help"})
+    assert sorted(listed) == sorted({*options.FLAGS, *options.VALUES, "--help"})
 
 
 def test_pipelines_and_programs_that_are_named_are_there() -> None:

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "dedup.md-2": "tests/pipeline/test_demos.py",
     "messages.md-1": "tests/architecture/test_docs.py: the page is generated",
     "monitoring.md-2": "tests/pipeline/test_monitoring.py",
+    "monitoring.md-3": "tests/pipeline/test_monitoring.py",
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
     "running.md-3": "the name of a library, which each machine builds",

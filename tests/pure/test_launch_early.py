@@ -16,6 +16,7 @@ from eos.launch import driver, startup_signals
 from eos.local.processes import DRIVER_PID_FILE
 
 ROOT = Path(__file__).parents[2]
+UNSTARTED = f"eos: {startup_signals.STOPPED_EARLY}\n"
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
 # Asked when a module is looked for: as soon as anything of the start's weight is imported.
@@ -84,7 +85,7 @@ def ended(program: str, **environment: str) -> tuple[int, str]:
 )
 def test_while_it_imports(module: str, program: str, number: signal.Signals) -> None:
     asked = AT_IMPORT.format(module=module, number=int(number))
-    assert ended(asked + program) == (0, startup_signals.STOPPED_EARLY)
+    assert ended(asked + program) == (0, UNSTARTED)
 
 
 def test_other_verbs_end_without_a_trace_while_they_import() -> None:
@@ -94,14 +95,14 @@ def test_other_verbs_end_without_a_trace_while_they_import() -> None:
 
 @BOTH
 def test_between_the_command_and_the_launcher(number: signal.Signals) -> None:
-    assert ended(AT_EXEC.format(number=int(number))) == (0, startup_signals.STOPPED_EARLY)
+    assert ended(AT_EXEC.format(number=int(number))) == (0, UNSTARTED)
 
 
 @BOTH
 def test_as_soon_as_the_driver_is_known(number: signal.Signals, tmp_path: Path) -> None:
     pid_file = tmp_path / "driver.pid"
     asked = AS_DRIVER.format(number=int(number))
-    assert ended(asked, **{DRIVER_PID_FILE: str(pid_file)}) == (0, startup_signals.STOPPED_EARLY)
+    assert ended(asked, **{DRIVER_PID_FILE: str(pid_file)}) == (0, UNSTARTED)
     assert pid_file.exists()
     assert startup_signals.was_reported(pid_file)
 
