@@ -1,4 +1,4 @@
-"""In which form does a process write the lines of its log?
+"""The form in which a process writes the lines of its log.
 
     console   eos: micro-batch 7 committed: ...
     text      2026-11-24T18:00:00.123Z info micro-batch 7 committed: ... pipeline=orders batch_id=7

@@ -1,4 +1,4 @@
-"""Which keys of a profile choose what gets the events of a run?"""
+"""The parts of a profile for observers and metrics."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStarted(Event):
-    """Start of a run. `reader` is the component that reads the source."""
+    """The query of a run started. `reader` is the component that reads the source."""
 
     pipeline: str
     checkpoint: str = ""
@@ -29,7 +29,7 @@ class PipelineStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class MetricsServed(Event):
-    """Start of the endpoint from which Prometheus can scrape this run's metrics."""
+    """The endpoint is open from which Prometheus can scrape this run's metrics."""
 
     url: str
 
@@ -43,7 +43,7 @@ class MicroBatchSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted(Event):
-    """Start of an attempt at a micro-batch, under a producer id and epoch of its own.
+    """An attempt at a micro-batch started, under a producer id and epoch of its own.
 
     `offsets_in` has the number of source offsets to read, by topic."""
 
@@ -87,8 +87,8 @@ class AttemptRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestRejected(Event):
-    """Rejection of one of the driver's requests that did not end the attempt, such as one that is
-    repeated. `api` and `kafka_error` have the names of the request and of Kafka's error."""
+    """Kafka rejected a request of the driver without ending the attempt: the request is repeated,
+    for example. `api` and `kafka_error` have the names of the request and of Kafka's error."""
 
     api: str
     kafka_error: str
@@ -171,14 +171,14 @@ class TableFollowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class AuditFollowed(Event):
-    """Progress of the audit table, or a failed try to update it: it lacks `lag` attempts."""
+    """The audit table was updated, or a try to update it failed. It lacks `lag` attempts."""
 
     lag: int
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLag(Event):
-    """Lag of a run that has observers or metrics, every few seconds. All values are by topic.
+    """The lag of the source, every few seconds, if a run has observers or metrics. By topic:
 
     `committed` and `ends` are sums over the topic's partitions: the committed position, and the
     end of the source as Spark saw it last. `seconds` is the time since the run first saw offsets
@@ -230,8 +230,8 @@ class Stopped(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunFailed(Event):
-    """End of a run by an error. `kind` is the error's class, such as fenced or promise_broken;
-    docs/messages.md has the codes, and the README the exit codes."""
+    """An error ended the run. `kind` is the error's class, such as fenced or promise_broken.
+    docs/messages.md lists the codes, and the README the exit codes."""
 
     pipeline: str
     code: str
@@ -243,6 +243,6 @@ class RunFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Warning about something that does not stop the run."""
+    """A warning was logged. It does not stop the run."""
 
     message: str

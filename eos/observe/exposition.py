@@ -1,4 +1,4 @@
-"""How do the metrics of a run get to Prometheus?
+"""The endpoint and the push of a run's metrics.
 
 Prometheus scrapes an HTTP endpoint of the driver while it runs. A run that ends, such as one that
 drains its source, pushes its last values to a push gateway. Neither can stop or delay a

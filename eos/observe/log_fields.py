@@ -1,4 +1,4 @@
-"""Which level and which fields has the log line of an event?"""
+"""The level and the fields of an event's log line."""
 
 from __future__ import annotations
 

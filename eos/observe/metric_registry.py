@@ -1,4 +1,4 @@
-"""How are the metrics of a run declared, and how are their label values bounded?
+"""The registry of a run's metrics, which bounds the values of their labels.
 
 Each metric has the label `pipeline`. Of every other label at most VALUES_MAX values are used; more
 count as `other`. So a pipeline with any number of topics has a bounded number of time series.

@@ -1,4 +1,4 @@
-"""Which Prometheus metrics are made from the events of a run?"""
+"""The Prometheus metrics that are made from the events of a run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""How does an observer of the user get the events of a run without delaying it?
+"""The thread that calls an observer of the user with the events of a run.
 
-A thread of its own calls it, with events from a queue of its own.
-
-Guarantees: neither the pipeline nor another observer waits for this one. If it fails, it gets the
-next event. If it hangs or is too slow, events that find its queue full are dropped and counted. Its
-first failure and its first dropped event are warned about once.
-Not guaranteed: that it gets each event, or that it ends before the process does.
+Each observer has its own thread and its own queue, so neither the pipeline nor another observer
+waits for it. If it fails, it gets the next event. If it hangs or is too slow, events that find its
+queue full are dropped and counted. Its first failure and its first dropped event are warnings.
 """
 
 from __future__ import annotations

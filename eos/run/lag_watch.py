@@ -1,11 +1,11 @@
-"""How far is the committed position from the source's end, in offsets and in seconds?
+"""The thread that computes a run's lag, in offsets and in seconds.
 
-A thread compares every few seconds what the run knows already: the ledger's position, the range of
+It compares every few seconds what the run knows already: the ledger's position, the range of
 the running micro-batch, and the newest offsets in Spark's progress. It sends no request, and no
 micro-batch waits for it.
 
-Not guaranteed: that the end is current. Spark asks for it when it plans a micro-batch, and every
-ten seconds if there is nothing to read.
+The end may be out of date: Spark asks for it when it plans a micro-batch, and every ten seconds
+while there is nothing to read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How do the observers of a profile get the events of a run?
+"""Observers and metrics of a profile: how they are loaded, and get the events of a run.
 
 They can't affect a run. Only a wrong name or wrong arguments in the profile end it, before anything
 began (`load_observers`).

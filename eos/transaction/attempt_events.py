@@ -18,19 +18,18 @@ def reason_of(error: Exception) -> str:
     return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
 
 
-def started_event(
+def start(
     number: int, step: PlannedBatch, decision: Decision, identity: Identity
 ) -> events.AttemptStarted:
     offsets_in = _offsets_by_topic(step, decision)
     return events.AttemptStarted(step.batch_id, number, *identity, offsets_in)
 
 
-def failed_event(
+def failure(
     batch_id: int,
     number: int,
     error: Exception,
     identity: Identity,
-    *,
     will_redo: bool,
     is_requested: bool,
 ) -> events.AttemptFailed:
@@ -50,14 +49,14 @@ def failed_event(
     )
 
 
-def rejected_event(error: EosError) -> events.RequestRejected:
+def rejection(error: EosError) -> events.RequestRejected:
     fields = error.fields
     return events.RequestRejected(
         str(fields.get("api", "")), str(fields.get("kafka_error_name", ""))
     )
 
 
-def committed_event(
+def commit(
     step: PlannedBatch,
     decision: Decision,
     attempt: AttemptRecord,

@@ -20,13 +20,8 @@ from eos.ledger.ranges import Decision, PlannedBatch, require_same_topics
 from eos.ledger.record import AttemptRecord, Ends, Kind, LedgerRecord, Position, advanced, nested
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.transaction.attempt_events import (
-    committed_event,
-    failed_event,
-    reason_of,
-    rejected_event,
-    started_event,
-)
+from eos.transaction import attempt_events
+from eos.transaction.attempt_events import reason_of
 from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
@@ -93,7 +88,7 @@ class MicroBatches:
         if last is not None:
             self.ownership.last, self.ownership.last_offset = last.identity, last.offset
         self.group = GroupCheck(self.source, self.bus)
-        self.coordinator.rejected = lambda error: self.bus.emit(rejected_event(error))
+        self.coordinator.rejected = lambda error: self.bus.emit(attempt_events.rejection(error))
 
     @property
     def is_new(self) -> bool:
@@ -254,16 +249,8 @@ class MicroBatches:
             return True
         may_retry = _recovery(error) is Recovery.REDO and number < ATTEMPTS_MAX
         is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
-        self.bus.emit(
-            failed_event(
-                batch_id,
-                number,
-                error,
-                self._open,
-                will_redo=will_retry,
-                is_requested=is_asked_to_stop,
-            )
-        )
+        ends = will_retry, is_asked_to_stop
+        self.bus.emit(attempt_events.failure(batch_id, number, error, self._open, *ends))
         if failed is not None:
             if _explains(failed, error):
                 raise failed from error
@@ -303,7 +290,7 @@ class MicroBatches:
         reached("begin:before")
         identity = self._begin()
         reached("begin:after")
-        self.bus.emit(started_event(number, step, decision, identity))
+        self.bus.emit(attempt_events.start(number, step, decision, identity))
         receipts = work.execute(identity, self.position, decision.floors)
         marks.append(time.monotonic())
         reached("all_acked:before")
@@ -330,7 +317,7 @@ class MicroBatches:
         )
         self._commit(identity, after, record, marks)
         self.bus.emit(
-            committed_event(step, decision, attempt, marks, self.ownership.last_offset + 1)
+            attempt_events.commit(step, decision, attempt, marks, self.ownership.last_offset + 1)
         )
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
