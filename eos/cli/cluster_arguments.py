@@ -31,6 +31,10 @@ cluster and compare it with the table, field by field.
 
   eos audit orders --since "2 hours"
   eos audit orders --live --json
+  eos audit orders --producers --live
+
+With --producers, show the table of producer states instead: for each target partition, what its
+leader knows of the pipeline's producer.
 """
 _AUDIT_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 no response."
 _REPORT = """\
@@ -101,10 +105,16 @@ def _audit(eos: Parser) -> None:
     summary = "Show the outcomes of a pipeline's transactions."
     audit = eos.add_verb("audit", summary, _AUDIT, _AUDIT_CODES)
     audit.add_pipeline()
-    audit.add_argument(
+    shown = audit.add_mutually_exclusive_group()
+    shown.add_argument(
         "--since",
         metavar="TIME",
         help='begin at a time, or this long ago ("2 hours"); default: the last 1,000 transactions',
+    )
+    shown.add_argument(
+        "--producers",
+        action="store_true",
+        help="show the producer states of the target partitions, as of the newest ledger record",
     )
     audit.add_flag("--live", "also query the cluster and compare it")
 
