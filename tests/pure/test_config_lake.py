@@ -27,6 +27,7 @@ sink:
   kafka: {topic: out}
   delta:
 """
+BY_COLUMNS = "dedup: {by: [offset], within: 1 day, watermark: timestamp}\n"
 DEDUP = """\
 dedup: {producer: {id: header(p), epoch: header(e), sequence: header(s)}}
 """
@@ -50,11 +51,12 @@ def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: 
     found = planned(
         tmp_path,
         "{path: lake/all/, partition_by: [k]}",
-        "{path: 's3a://lake/all', name: last, mode: merge, keys: [k], where: k > 0, evolve: true}",
+        "{path: 's3a://lake/all', name: last, mode: merge, keys: [k], where: k > 0, evolve: true,"
+        " delete_when: value IS NULL}",
     )
     assert found.tables == (
         Table("all", f"{tmp_path}/lake/all", partition_by=("k",)),
-        Table("last", "s3a://lake/all", keys=("k",), where="k > 0", evolves=True),
+        Table("last", "s3a://lake/all", ("k",), "value IS NULL", where="k > 0", evolves=True),
     )
 
 
@@ -63,6 +65,7 @@ def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: 
     [
         (["{path: a, mode: merge}"], "expected `keys` with `mode: merge`"),
         (["{path: a, keys: [k]}"], "expected `keys` with `mode: merge`"),
+        (["{path: a, delete_when: n < 0}"], "`delete_when` only with `mode: merge`"),
         (["{path: a, mode: merge, keys: [k], columns: [n]}"], "expected `k` in `columns`"),
         (["{path: a, partition_by: [day], columns: [n]}"], "expected `day` in `columns`"),
         (["{path: a, columns: [n, N]}"], "expected unique names in `columns`"),
@@ -79,9 +82,25 @@ def test_what_can_not_be_meant(tmp_path: Path, sinks: list[str], told: str) -> N
     assert told in str(error.value)
 
 
-def test_dedup_beside_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected no Delta table with `dedup`"):
-        load_pipeline(written(tmp_path, "{path: a}", more=DEDUP), {})
+def test_a_sink_writes_a_topic_or_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "{path: all}")
+    text = path.read_text()
+    path.write_text(text.replace("  kafka: {topic: out}\n", ""))
+    pipeline = load_pipeline(path, {})
+    alone = plan(pipeline, load_profile(None, tmp_path, {}), ("a:1",), ())
+    assert (alone.sinks, alone.sink_topics, alone.outputs.is_filtered) == ((), (), False)
+    for sink in ("{}", "{dead_letter: dead}"):
+        path.write_text(text.partition("sink:")[0] + f"sink: {sink}\n")
+        with pytest.raises(UsageError, match="expected `kafka`, `delta` or both"):
+            load_pipeline(path, {})
+
+
+def test_only_dedup_that_spark_keeps_is_refused_beside_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "{path: a}", more=DEDUP)
+    assert load_pipeline(path, {}).producers is not None
+    path.write_text(path.read_text().replace(DEDUP, BY_COLUMNS))
+    with pytest.raises(UsageError, match=r"no Delta table with `dedup: \{by"):
+        load_pipeline(path, {})
 
 
 def test_plan_tells_what_a_table_is_promised(tmp_path: Path) -> None:

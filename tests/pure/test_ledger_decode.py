@@ -45,6 +45,7 @@ def attempt() -> AttemptRecord:
         "producers": [["events", 0, "till-7", "duplicate", 1, 2, 2]],
         "gaps": [["events", 0, "till-7", 3, 38, 41, 812]],
         "states": 12,
+        "repeat": {"before": "11/0f3a/9", "now_ms": 1_000, "accepts_gap": False},
     }
     batches = (AppendedBatch(0, 2, 10, 12, 5), AppendedBatch(3, 4, 13, 14, 5))
     receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1, batches) for p in range(2)]
@@ -164,6 +165,9 @@ def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
         (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, 10, 12, 5]] * 6}]),
         (["attempt", "refused", "json"], 1),
         (["attempt", "dedup", "gaps"], [[1]]),
+        (["attempt", "dedup", "repeat"], {"before": "12/../9", "now_ms": 5}),
+        (["attempt", "dedup", "repeat"], {"before": "", "now_ms": "5"}),
+        (["attempt", "dedup", "repeat", "accepts_gap"], 1),
         (["failed"], [{"producer_id": 1}]),
         (["note"], []),
         (["pipeline"], "other"),
