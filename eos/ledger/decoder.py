@@ -16,12 +16,14 @@ from eos.json_fields import (
     INT64_MAX,
     TEXT_MAX,
     TIME_MS_MAX,
+    FieldError,
     Fields,
     parsed,
     require_topic,
 )
 from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
+from eos.ledger.receipt import BATCHES_MAX, AppendedBatch
 from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableState
 
 # Names of checkpoint folders, as `startup.checkpoint_dir` makes them. The name is joined to the
@@ -31,6 +33,7 @@ _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
 # Empty if dedup knows no producer.
 _PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
+_BATCH_TYPES = (int,) * len(AppendedBatch._fields)
 _GAP_TYPES = (str, int, str, int, int, int, int)
 _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 
@@ -198,6 +201,7 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
             receipt.number(name, 0, INT64_MAX)
         for name in ("sequence_first", "sequence_last", "digest"):
             receipt.number(name, -INT64_MAX, INT64_MAX)
+        _require_batches(receipt)
     refused = fields.object("refused", {})
     for rule in refused.value:
         refused.numbers(rule)
@@ -210,6 +214,19 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
     dedup.rows("gaps", _GAP_TYPES)
     dedup.rows("producers", _PRODUCER_TYPES)
     return fields.value
+
+
+def _require_batches(receipt: Fields) -> None:
+    """Raise FieldError unless the receipt's record batches are within their bounds. Older releases
+    have none."""
+    receipt.rows("batches", _BATCH_TYPES)
+    found = [AppendedBatch(*each) for each in receipt.value.get("batches", ())]
+    is_valid = all(
+        min(each[:4]) >= 0 and max(each.sequence_first, each.sequence_last) <= INT32_MAX
+        for each in found
+    )
+    if not is_valid or len(found) > BATCHES_MAX:
+        raise FieldError(f"attempt.receipts has other record batches than {BATCHES_MAX} at most")
 
 
 def _failed_attempt(fields: Fields) -> Mapping[str, Any]:

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from eos.arrow import array_of
+from eos.arrow import array_of, binaries
 from eos.errors import AttemptFailedError
 from eos.kafka.target_partitions import Targets
 
 SCHEMA = (
     "planned boolean, target int, records long, offset_first long, offset_last long, "
-    "bytes long, digest long"
+    "bytes long, digest long, batches binary"
 )
 _ARROW = pa.schema(
     [
@@ -33,10 +34,23 @@ _ARROW = pa.schema(
         ("offset_last", pa.int64()),
         ("bytes", pa.int64()),
         ("digest", pa.int64()),
+        ("batches", pa.binary()),
     ]
 )
+BATCHES_MAX = 5  # a leader keeps the last five record batches of a producer
+_NUMBER = np.dtype("<i8")
 _SOURCE = -1  # the target of a row that counts source records
 _RETRIED = "no action is needed: the micro-batch is retried. If it repeats, report it as a bug"
+
+
+class AppendedBatch(NamedTuple):
+    """An acknowledged record batch. All ends are inclusive. `at_ms` is its largest timestamp."""
+
+    sequence_first: int
+    sequence_last: int
+    offset_first: int
+    offset_last: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,8 @@ class Receipt:
     """The acknowledged records of one target partition in one attempt.
 
     Sequences start at 0, so `records` determines all of them. `digest` chains the digests of the
-    partition's record batches in order.
+    partition's record batches in order. `batches` has the last five of them, oldest first. In
+    records of older releases it is empty.
     """
 
     topic: str
@@ -54,13 +69,18 @@ class Receipt:
     offset_last: int
     bytes: int
     digest: int
+    batches: tuple[AppendedBatch, ...] = ()
 
     @property
     def sequence_last(self) -> int:
         return (self.records - 1) & 0x7FFFFFFF
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "sequence_first": 0, "sequence_last": self.sequence_last}
+        found = {**asdict(self), "sequence_first": 0, "sequence_last": self.sequence_last}
+        del found["batches"]
+        if self.batches:
+            found["batches"] = [list(each) for each in self.batches]
+        return found
 
 
 def rows(
@@ -74,12 +94,16 @@ def rows(
     if records_read:
         planned = {**planned, _SOURCE: records_read}
     lines: list[tuple[Any, ...]] = [
-        (False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest)
+        (
+            *(False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest),
+            np.array(r.batches, _NUMBER).tobytes(),
+        )
         for target, r in receipts.items()
     ]
-    lines += [(True, target, count, -1, -1, 0, 0) for target, count in planned.items()]
+    lines += [(True, target, count, -1, -1, 0, 0, b"") for target, count in planned.items()]
     columns = list(zip(*lines, strict=True)) if lines else [()] * len(_ARROW)
-    arrays = [array_of(c, f.type) for c, f in zip(columns, _ARROW, strict=True)]
+    arrays = [array_of(c, f.type) for c, f in zip(columns[:-1], _ARROW, strict=False)]
+    arrays.append(binaries(columns[-1]))
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
@@ -91,7 +115,7 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
     """
     receipts: dict[int, Receipt] = {}
     planned: dict[int, int] = {}
-    for is_plan, target, records, offset_first, offset_last, size, digest in collected:
+    for is_plan, target, records, offset_first, offset_last, size, digest, batches in collected:
         if target == _SOURCE:
             continue
         topic, partition = targets.partitions[target]
@@ -105,7 +129,8 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             )
         else:
             receipts[target] = Receipt(
-                topic, partition, records, offset_first, offset_last, size, digest
+                *(topic, partition, records, offset_first, offset_last, size, digest),
+                _batches(batches),
             )
     acknowledged = {target: receipt.records for target, receipt in receipts.items()}
     planned = {target: count for target, count in planned.items() if count}
@@ -119,6 +144,11 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             hint=_RETRIED,
         )
     return tuple(receipts[target] for target in sorted(receipts))
+
+
+def _batches(packed: bytes) -> tuple[AppendedBatch, ...]:
+    numbers = np.frombuffer(packed, _NUMBER).reshape(-1, len(AppendedBatch._fields))
+    return tuple(AppendedBatch(*each) for each in numbers.tolist())
 
 
 def records_read(collected: Iterable[Sequence[Any]]) -> int:

@@ -25,8 +25,8 @@ from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, NoAnswerError, UnavailableError
 from eos.kafka.api import Api, Identity, ProduceAnswer, TopicPartition
 from eos.kafka.outcomes import LEADER_HINT, Outcome, describe, outcome_of
-from eos.kafka.records.record_batch import stamp
-from eos.ledger.receipt import Receipt
+from eos.kafka.records.record_batch import last_ms, stamp
+from eos.ledger.receipt import BATCHES_MAX, AppendedBatch, Receipt
 
 IN_FLIGHT_MAX = 5  # a leader remembers the last five record batches of a producer
 _SEQUENCE_MAX = 0x7FFFFFFF
@@ -82,6 +82,7 @@ class PartitionQueue:
     _digest: int = 0
     _offset_first: int = -1
     _offset_last: int = -1
+    _batches: deque[AppendedBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
 
     @property
     def name(self) -> str:
@@ -197,6 +198,7 @@ class PartitionQueue:
             offset_last=self._offset_last,
             bytes=self._bytes,
             digest=self._digest,
+            batches=tuple(self._batches),
         )
 
     def _fail(self, error: EosError, *, is_leader_lost: bool) -> None:
@@ -214,7 +216,17 @@ class PartitionQueue:
             if self._offset_first < 0:
                 self._offset_first = item.offset
             self._offset_last = item.offset + item.records - 1
-            self._records += item.records
+            first, end = self._records, self._records + item.records
+            self._batches.append(
+                AppendedBatch(
+                    first & _SEQUENCE_MAX,
+                    (end - 1) & _SEQUENCE_MAX,
+                    item.offset,
+                    self._offset_last,
+                    last_ms(item.blob),
+                )
+            )
+            self._records = end
             self._bytes += len(item.blob)
             self._digest = google_crc32c.extend(self._digest, item.digest.to_bytes(4, "big"))
             released += len(item.blob)

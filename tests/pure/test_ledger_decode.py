@@ -18,7 +18,7 @@ from eos.inspect.layout import record_time
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.decoder import decoded
-from eos.ledger.receipt import Receipt
+from eos.ledger.receipt import AppendedBatch, Receipt
 from eos.ledger.record import AttemptRecord, Position, TableState, encoded
 from eos.verify.history import attempt_of
 
@@ -46,7 +46,8 @@ def attempt() -> AttemptRecord:
         "gaps": [["events", 0, "till-7", 3, 38, 41, 812]],
         "states": 12,
     }
-    receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1) for p in range(2)]
+    batches = (AppendedBatch(0, 2, 10, 12, 5), AppendedBatch(3, 4, 13, 14, 5))
+    receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1, batches) for p in range(2)]
     starts = dict.fromkeys(ENDS, 2)
     refused = {"json": {"dropped": 1}}
     return AttemptRecord(2, ME, starts, receipts, 1_000, refused, dedup, {"customers": 4})
@@ -65,6 +66,7 @@ def bodies() -> list[dict[str, Any]]:
     return [json.loads(stored_at(stamp(blob, ME, 0), 0)[0].value or b"") for blob in made]
 
 
+RECEIPT = bodies()[0]["attempt"]["receipts"][0]
 (STORED,) = stored_at(stamp(encoded("p", OWNER, "start", POSITION), ME, 0), 31)
 
 
@@ -155,6 +157,11 @@ def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
         (["attempt", "number"], 0),
         (["attempt", "receipts"], [{"topic": "out"}]),
         (["attempt", "receipts"], {}),
+        (["attempt", "receipts"], [{**RECEIPT, "batches": 1}]),
+        (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, 10, 12]]}]),
+        (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2**31, 10, 12, 5]]}]),
+        (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, -1, 12, 5]]}]),
+        (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, 10, 12, 5]] * 6}]),
         (["attempt", "refused", "json"], 1),
         (["attempt", "dedup", "gaps"], [[1]]),
         (["failed"], [{"producer_id": 1}]),
@@ -192,6 +199,24 @@ def test_each_field_has_its_type_and_range(path, value) -> None:
 def test_a_value_that_is_no_json_of_ours_is_refused(value) -> None:
     with raises("ledger_unknown", PromiseBrokenError):
         read(value)
+
+
+def test_a_receipt_without_record_batches_is_of_an_older_release() -> None:
+    body = bodies()[0]
+    for each in body["attempt"]["receipts"]:
+        del each["batches"]
+    assert read(body).attempt == body["attempt"]
+
+
+def test_a_record_of_200_target_partitions_is_small() -> None:
+    """With the largest numbers that a partition may reach, far below a broker's megabyte."""
+    batch = AppendedBatch(2**31 - 2, 2**31 - 1, 2**53, 2**53 + 1, 2**42)
+    long = "t" * 60
+    receipts = [
+        Receipt(long, p, 2**40, 2**53, 2**53, 2**50, 2**32, (batch,) * 5) for p in range(200)
+    ]
+    made = AttemptRecord(1, ME, {}, receipts)
+    assert len(encoded("p", OWNER, "attempt", POSITION, made, identity=ME)) < 150_000
 
 
 def test_what_other_releases_add_is_left_alone() -> None:

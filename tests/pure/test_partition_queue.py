@@ -9,6 +9,7 @@ from eos.errors import AttemptFailedError, NoAnswerError, RecordRefusedError
 from eos.kafka.api import Identity, ProduceAnswer, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
+from eos.ledger.receipt import AppendedBatch
 from eos.transaction.partition_queue import PartitionQueue
 
 LOST = NoAnswerError("example", "Produce could not be sent to broker 2: its deadline passed")
@@ -51,3 +52,17 @@ def test_only_a_single_record_that_is_too_large_ends_the_run(records: int, kind:
     with pytest.raises(kind, match=r"MESSAGE_TOO_LARGE \(10\) to Produce for out-0") as stop:
         lane.process(lane.items[0], ProduceAnswer(10))
     assert stop.value.fields["kafka_error"] == 10
+
+
+def test_a_receipt_has_the_last_five_record_batches() -> None:
+    queue = PartitionQueue(TopicPartition("out", 0), Identity(7, 0))
+    for number in range(7):
+        values = pa.array([b"v"] * 2, pa.binary())
+        columns = Columns(key=pa.nulls(2, pa.binary()), value=values)
+        batch = encode(columns, Codec.NONE, 1_000 + number)
+        queue.add(batch.blob, batch.records, batch.digest)
+        queue.sent(queue.items[0])
+        queue.process(queue.items[0], ProduceAnswer(0, offset=100 + 3 * number))
+    assert queue.receipt().batches == tuple(
+        AppendedBatch(2 * n, 2 * n + 1, 100 + 3 * n, 101 + 3 * n, 1_000 + n) for n in range(2, 7)
+    )

@@ -6,10 +6,19 @@ import pytest
 from eos.errors import AttemptFailedError
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
-from eos.ledger.receipt import SCHEMA, Receipt, check
+from eos.ledger.receipt import SCHEMA, AppendedBatch, Receipt, check
 
 TARGETS = Targets.of({"a": (2, 1_000), "b": (1, 1_000)})
-A0 = Receipt("a", 0, records=3, offset_first=10, offset_last=12, bytes=90, digest=0xFFFFFFFF)
+A0 = Receipt(
+    "a",
+    0,
+    records=3,
+    offset_first=10,
+    offset_last=12,
+    bytes=90,
+    digest=0xFFFFFFFF,
+    batches=(AppendedBatch(0, 1, 10, 11, 2**40), AppendedBatch(2, 2, 12, 12, -1)),
+)
 B0 = Receipt("b", 0, records=5, offset_first=0, offset_last=6, bytes=70, digest=1)
 
 
@@ -55,7 +64,7 @@ def test_what_does_not_agree_fails_the_attempt(batches, words):
 
 
 def test_rows_have_the_schema_that_spark_is_told():
-    words = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64()}
+    words = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "binary": pa.binary()}
     told = [each.split() for each in SCHEMA.split(", ")]
     batch = receipt.rows({0: A0}, {0: 3})
     assert batch.schema == pa.schema([(name, words[kind]) for name, kind in told])
@@ -73,6 +82,8 @@ def test_a_receipt_says_its_sequences():
         "digest": 0xFFFFFFFF,
         "sequence_first": 0,
         "sequence_last": 2,
+        "batches": [[0, 1, 10, 11, 2**40], [2, 2, 12, 12, -1]],
     }
+    assert "batches" not in B0.as_json(), "as in older releases"
     wrapped = Receipt("a", 0, 2**31 + 2, 0, 2**31 + 1, 1, 1)
     assert wrapped.sequence_last == 1

@@ -39,9 +39,10 @@ _TAIL = struct.Struct(">hiqqqhii")
 _IDENTITY = struct.Struct(">qhi")
 _ATTRIBUTES = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
+_LAST_MS = struct.Struct(">q")
 
 HEADER_BYTES = 61
-_CRC_AT, _TAIL_AT, _IDENTITY_AT, _COUNT_AT = 17, 21, 43, 57
+_CRC_AT, _TAIL_AT, _LAST_MS_AT, _IDENTITY_AT, _COUNT_AT = 17, 21, 35, 43, 57
 _LENGTH_COUNTS_FROM = 12  # the length field counts the bytes from here on
 _TRANSACTIONAL = 0x10
 _NO_LIMIT = 2**31 - 1
@@ -110,6 +111,11 @@ def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
     _IDENTITY.pack_into(tail, _IDENTITY_AT - _TAIL_AT, *identity, sequence)
     crc = google_crc32c.extend(google_crc32c.value(bytes(tail)), view[HEADER_BYTES:])
     return b"".join((view[:_CRC_AT].data, _CRC.pack(crc), tail, view[HEADER_BYTES:].data))
+
+
+def last_ms(blob: Any) -> int:
+    """Return the largest timestamp of a record batch's records."""
+    return int(_LAST_MS.unpack_from(blob, _LAST_MS_AT)[0])
 
 
 def record_count(blob: Any) -> int:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from copy import copy
 from functools import cache
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 import google_crc32c
@@ -30,11 +30,11 @@ from eos.kafka.api import (
     TransactionProfile,
 )
 from eos.kafka.compression_type import Codec
-from eos.kafka.records.record_batch import Columns, EncodedBatch, encode
+from eos.kafka.records.record_batch import Columns, EncodedBatch, encode, last_ms
 from eos.kafka.target_partitions import Targets
 from eos.ledger.ledger import Ledger
 from eos.ledger.ranges import PlannedBatch
-from eos.ledger.receipt import Receipt
+from eos.ledger.receipt import AppendedBatch, Receipt
 from eos.ledger.record import Ends, Position
 from eos.transaction import writer as writer_module
 from eos.transaction.coordinator import Coordinator
@@ -320,3 +320,14 @@ class WriterRun:
             assert receipt.offset_first == entries[0].offset
             assert receipt.offset_last == entries[-1].offset + entries[-1].records - 1
             assert receipt.digest == digest
+            ends = list(accumulate(entry.records for entry in entries))
+            assert receipt.batches == tuple(
+                AppendedBatch(
+                    end - entry.records,
+                    end - 1,
+                    entry.offset,
+                    entry.offset + entry.records - 1,
+                    last_ms(entry.blob),
+                )
+                for entry, end in list(zip(entries, ends, strict=True))[-5:]
+            )
