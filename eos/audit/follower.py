@@ -26,6 +26,7 @@ _STEP_MS = 20_000
 _CLOSE_MS, _CLOSE_FAILED_MS = 10_000, 2_000
 _MAINTAIN_COMMITS = 64  # after so many Delta commits, check whether files must be compacted
 FILES_MAX = 64
+_FINDINGS_WARNED = 10  # of one update
 
 
 class Follower:
@@ -178,7 +179,25 @@ class Follower:
                     "was trimmed before the table had them, or the table was deleted since"
                 )
             )
+        self._warn_of_producers(found)
         return found
+
+    def _warn_of_producers(self, found: ProjectionResult) -> None:
+        """Warn of producer states that contradict the broker, or that lack their history."""
+        if found.rebuilt_from is not None:
+            self._bus.emit(
+                events.Warned(
+                    "the audit table `producers` was rebuilt from the ledger's offset "
+                    f"{found.rebuilt_from} on: earlier records were deleted"
+                )
+            )
+        for each in found.findings[:_FINDINGS_WARNED]:
+            self._bus.emit(
+                events.Warned(f"audit finding, {each.case}: {each.message} ({each.witness})")
+            )
+        if len(found.findings) > _FINDINGS_WARNED:
+            count = len(found.findings) - _FINDINGS_WARNED
+            self._bus.emit(events.Warned(f"{count} more audit findings: `eos audit` lists them"))
 
     def _note_failure(self, error: EosError) -> None:
         with self._lock:

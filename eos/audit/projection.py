@@ -1,5 +1,7 @@
 """How do the ledger's records become rows of the audit table, each exactly once?
 
+This updates `transactions`, and after it `producers` (`producers_projection`).
+
 The table's log has the ledger offset up to which the table is complete, under a name made of
 pipeline and ledger topic id. New rows and the new offset are one Delta commit, so after any crash
 the next update finds both consistent. A recreated ledger topic has another id and so another name,
@@ -10,20 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from eos.audit import rows as made
-from eos.audit.table import FILE_BYTES, OvertakenError, TransactionsTable
+from eos.audit.producer_states import TRANSACTIONAL_ID_IDLE_MS
+from eos.audit.producers_projection import (
+    LedgerChunk,
+    LedgerSource,
+    ProducersProjection,
+    ProducersResult,
+)
+from eos.audit.table import FILE_BYTES, OvertakenError, ProducersTable, TransactionsTable
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UnavailableError
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
+from eos.kafka.records.parser import Marker
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
+from eos.producers.state import IDLE_MS
 
-RECORDS_MAX = 500  # ledger records in one Delta commit; bounds memory
+# Ledger records in one Delta commit, and their bytes. Both bound memory.
+RECORDS_MAX, BYTES_MAX = 500, 8 * 1024 * 1024
 _TRIES_MAX = 10
 _ASK_MS = 10_000
 
@@ -32,28 +46,38 @@ _ASK_MS = 10_000
 class ProjectionResult:
     """Result of an update of the audit table.
 
-    `until` is the last ledger offset in the table. `lost` is the range of ledger offsets that were
-    trimmed before the table had them; usually empty. `is_settled` is false if more records may
-    follow at once: a transaction is open on the ledger, or time ran out.
+    `until` is the last ledger offset that both tables have. `lost` is the range of ledger offsets
+    that were trimmed before `transactions` had them; usually empty. `is_settled` is false if more
+    records may follow at once: a transaction is open on the ledger, or time ran out. `findings` and
+    `rebuilt_from` are those of `producers`.
     """
 
     until: int
     rows: int = 0
     lost: range = range(0)
     is_settled: bool = True
+    findings: Sequence[Finding] = ()
+    rebuilt_from: int | None = None
 
 
 class Projection:
     """Copy of one pipeline's ledger records into the audit table. Not thread-safe."""
 
     def __init__(
-        self, table: TransactionsTable, client: KafkaClient, pipeline: str, ledger: str
+        self,
+        table: TransactionsTable,
+        client: KafkaClient,
+        pipeline: str,
+        ledger: str,
+        transactional_id: str = "",
     ) -> None:
         self.table = table
         self._client = client
         self._pipeline = pipeline
         self._ledger = TopicPartition(ledger, 0)
+        self._transactional_id = transactional_id
         self._ledger_id = ""
+        self._chunk: tuple[int, int, LedgerChunk] | None = None  # the last one, with its range
         self.reached: Callable[[str], None] = lambda _point: None
 
     def catch_up(self, deadline: Deadline) -> ProjectionResult:
@@ -79,7 +103,50 @@ class Projection:
                 return replace(found, is_settled=False)
             part, is_all = self._step(found.until, end, deadline)
             found = ProjectionResult(part.until, found.rows + part.rows, found.lost or part.lost)
-        return replace(found, is_settled=is_settled)
+        producers = self._producers_caught_up(end, deadline)
+        self._chunk = None
+        return replace(
+            found,
+            until=min(found.until, producers.until),
+            is_settled=is_settled and producers.is_settled,
+            findings=producers.findings,
+            rebuilt_from=producers.rebuilt_from,
+        )
+
+    @cached_property
+    def producers(self) -> ProducersProjection:
+        return ProducersProjection(ProducersTable(self.table.location.with_name("producers")))
+
+    def _producers_caught_up(self, end: int, deadline: Deadline) -> ProducersResult:
+        source = LedgerSource(
+            self._pipeline,
+            self._ledger,
+            self._ledger_id,
+            self._transactional_id,
+            self._app(deadline),
+            self._offset("earliest", deadline),
+            end,
+            self._idle_ms,
+        )
+        for _ in range(_TRIES_MAX):
+            try:
+                return self.producers.catch_up(source, self._read, self.reached, deadline)
+            except OvertakenError:  # another process of this pipeline, perhaps with the same rows
+                continue
+        raise self._conflict_error()
+
+    @cached_property
+    def _idle_ms(self) -> tuple[int, int]:
+        """Return after how long brokers forget a producer id, and a transactional id. These are
+        Kafka's defaults if this user may not read the settings."""
+        names = "producer.id.expiration.ms", "transactional.id.expiration.ms"
+        try:
+            first, second = (
+                int(self._client.broker_config(name, Deadline.after_ms(_ASK_MS))) for name in names
+            )
+        except EosError:
+            return IDLE_MS, TRANSACTIONAL_ID_IDLE_MS
+        return first, second
 
     def end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord) -> int:
         """Add aborted attempts that no ledger record will list, because the run ends.
@@ -125,7 +192,8 @@ class Projection:
         """
         for _ in range(_TRIES_MAX):
             first = max(until + 1, self._offset("earliest", deadline))
-            records = self.records(first, end, deadline)
+            chunk = self._read(first, end, deadline)
+            records = chunk.records
             if not records:
                 return ProjectionResult(until), True
             found = made.table(
@@ -140,12 +208,14 @@ class Projection:
                 continue
             self.reached("audit_append:after")
             reached = ProjectionResult(records[-1].offset, found.num_rows, range(until + 1, first))
-            return reached, len(records) < RECORDS_MAX
+            return reached, chunk.is_all
         raise self._conflict_error()
 
     def maintain(self, files_max: int) -> None:
         """Compact the table if the pipeline has `files_max` files in it or more, and delete unused
-        files. So the cost of a commit and of a query does not grow with time."""
+        files of both tables. So the cost of a commit and of a query does not grow with time."""
+        if self.producers.table.size(self._pipeline) is not None:
+            self.producers.table.clean()  # each commit leaves an unused file
         if self._files() < files_max:
             return
         self.table.compact(self._pipeline, FILE_BYTES)
@@ -157,17 +227,42 @@ class Projection:
         size = self.table.size(self._pipeline)
         return 0 if size is None else size.files
 
-    def records(self, first: int, end: int, deadline: Deadline) -> list[LedgerRecord]:
+    def _read(self, first: int, end: int, deadline: Deadline) -> LedgerChunk:
+        """Return the first records of a range. Both tables usually need the same ones, so the last
+        chunk is kept."""
+        if self._chunk is not None:
+            start, its_end, chunk = self._chunk
+            left = [each for each in chunk.records if each.offset >= first]
+            if start <= first and end == its_end and (left or chunk.is_all):
+                return chunk._replace(records=left)
+        chunk = self._read_chunk(first, end, deadline)
+        self._chunk = first, end, chunk
+        return chunk
+
+    def records(self, first: int, end: int, deadline: Deadline) -> Sequence[LedgerRecord]:
         """Return the ledger records from `first` to `end` (exclusive), at most `RECORDS_MAX`.
 
         Raise for a record of another producer, unless an operator accepted it (`eos recover`).
         """
+        return self._read_chunk(first, end, deadline).records
+
+    def _read_chunk(self, first: int, end: int, deadline: Deadline) -> LedgerChunk:
+        """Read `RECORDS_MAX` records at most, or fewer large ones."""
         found: list[LedgerRecord] = []
+        markers: list[Marker] = []
         decided_until = 0
-        while (room := RECORDS_MAX - len(found)) > 0:
+        is_all = False
+        bytes_left = BYTES_MAX
+        while (room := RECORDS_MAX - len(found)) > 0 and (bytes_left > 0 or not found):
             stored = self._client.read_records(
-                self._ledger, first, end, committed=True, deadline=deadline, records_max=room
+                *(self._ledger, first, end),
+                committed=True,
+                deadline=deadline,
+                records_max=room,
+                bytes_max=max(1, bytes_left),
+                markers=markers,
             )
+            size = sum(each.bytes for each in stored)
             for each in stored:
                 try:
                     found.append(decoded(self._pipeline, self._ledger.topic, each))
@@ -176,10 +271,12 @@ class Projection:
                         decided_until = self._decided_until(each.offset, deadline)
                     if each.offset >= decided_until:
                         raise
-            if len(stored) < room:
+            is_all = len(stored) < room and size < max(1, bytes_left)
+            if is_all:
                 break
+            bytes_left -= size
             first = stored[-1].offset + 1
-        return found
+        return LedgerChunk(found, _markers_of(found, markers), is_all)
 
     def _decided_until(self, offset: int, deadline: Deadline) -> int:
         ledger = Ledger(self._client, self._ledger.topic, self._pipeline, {}, skips_foreign=True)
@@ -205,3 +302,17 @@ class Projection:
             "wrote to it",
             hint="does another instance of this pipeline run? End it",
         )
+
+
+def _markers_of(records: Sequence[LedgerRecord], markers: Sequence[Marker]) -> Mapping[int, Marker]:
+    """Return the marker of each record by its offset: the next one of the same producer id."""
+    found: dict[int, Marker] = {}
+    following: dict[int, Marker] = {}
+    left = sorted(markers, key=lambda each: each.offset)
+    for record in reversed(records):
+        while left and left[-1].offset > record.offset:
+            marker = left.pop()
+            following[marker.identity.producer_id] = marker
+        if record.identity.producer_id in following:
+            found[record.offset] = following[record.identity.producer_id]
+    return found

@@ -1,4 +1,4 @@
-"""How are a pipeline's transactions read from the audit table, with bounded memory?"""
+"""How are a pipeline's transactions and producer states read, with bounded memory?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from eos.audit.history import COMMITTED, Transaction, each_of
-from eos.audit.table import TransactionsTable
+from eos.audit.producer_rows import states_of
+from eos.audit.producer_states import ProducerStates
+from eos.audit.table import ProducersTable, TransactionsTable
+from eos.kafka.api import TopicPartition
 
 # Ledger records to read by default. Each takes two offsets, one of them for its transaction marker.
 # Files of the table that have only older records are not read.
@@ -24,6 +27,16 @@ def read_transactions(
 
     With `since`, return all that ended since then. The oldest comes first."""
     return list(walk(table, pipeline, ledger, since, RECORDS_MAX))
+
+
+def read_producers(table: ProducersTable, pipeline: str, ledger: str) -> ProducerStates:
+    """Return the pipeline's producer states; empty if there is no table."""
+    rows = table.query(
+        "SELECT * FROM producers "  # noqa: S608 - the library has no parameters; quoted
+        f"WHERE pipeline = '{_escape(pipeline)}' AND ledger = '{_escape(ledger)}'"
+    )
+    ledger_id = rows[0]["ledger_id"] if rows else ""
+    return states_of(rows, TopicPartition(ledger, 0), ledger_id)
 
 
 def walk(

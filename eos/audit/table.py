@@ -1,11 +1,11 @@
-"""How is the audit table (`transactions`) read and written as a Delta table, each row once?
+"""How are the audit tables `transactions` and `producers` read and written as Delta tables?
 
 Delta's log keeps the last version written under each application name, and one commit contains rows
 and that version. A writer reads the version from a snapshot, and its commit fails if another commit
 with the same name was made since. The library compares only names and would accept a lower version.
 Commits of other pipelines do not conflict: the library retries, up to a limit.
 
-No other module uses Delta for this table. Errors of the library and of the file system are raised
+No other module uses Delta for these tables. Errors of the library and of the file system are raised
 as UnavailableError.
 """
 
@@ -23,6 +23,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from eos import private_files
+from eos.audit.producer_rows import PRODUCERS_SCHEMA, PRODUCERS_SCHEMA_VERSION
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import UnavailableError
 from eos.full_disk import require_room
@@ -44,6 +45,14 @@ _SETTINGS = {
     "delta.dataSkippingStatsColumns": "ledger_id,ledger_offset,ended_at",
     "eos.schema": str(SCHEMA_VERSION),
 }
+# Each commit replaces a pipeline's rows, so their files are kept for a shorter time.
+_PRODUCERS_SETTINGS = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 10 minutes",
+    "delta.deletedFileRetentionDuration": "interval 10 minutes",
+    "delta.dataSkippingStatsColumns": "ledger_offset",
+    "eos.schema": str(PRODUCERS_SCHEMA_VERSION),
+}
 _LOG = "_delta_log"
 
 
@@ -59,8 +68,16 @@ class Size:
     version: int
 
 
-class TransactionsTable:
-    """The audit table of all pipelines of a state root. Not thread-safe."""
+class AuditTable:
+    """One table of all pipelines of a state root. Not thread-safe."""
+
+    name: str
+    description: str
+    schema: pa.Schema
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        raise NotImplementedError
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -77,11 +94,7 @@ class TransactionsTable:
             version = table.transaction_version(app)
             return -1 if version is None else int(version)
 
-    def append(self, rows: pa.Table, app: str, version: int) -> None:
-        """Append rows and record `version` under the name `app`, in one Delta commit.
-
-        Raise OvertakenError if another process committed under this name since `known` was called.
-        """
+    def _write(self, rows: pa.Table, app: str, version: int, **how: Any) -> None:
         assert self._table is not None, "known() comes first"
         done = CommitProperties(
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
@@ -92,7 +105,7 @@ class TransactionsTable:
                 # "merge" adds columns that an older table lacks. Columns of a newer release are
                 # kept, and are null in these rows.
                 write_deltalake(
-                    self._table, rows, mode="append", schema_mode="merge", commit_properties=done
+                    self._table, rows, schema_mode="merge", commit_properties=done, **how
                 )
             except CommitFailedError as error:
                 if "oncurrent transaction" in str(error):
@@ -136,7 +149,7 @@ class TransactionsTable:
             return len(removed)
 
     def query(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of a query of `transactions`; no rows if there is no table."""
+        """Return the rows of a query of this table; no rows if it does not exist."""
         return list(self.stream(sql))
 
     def stream(self, sql: str) -> Iterator[Mapping[str, Any]]:
@@ -146,7 +159,7 @@ class TransactionsTable:
                 table = DeltaTable(self.location)
             except TableNotFoundError:
                 return
-            found = QueryBuilder().register("transactions", table).execute(sql)
+            found = QueryBuilder().register(self.name, table).execute(sql)
             for batch in pa.RecordBatchReader.from_stream(found):
                 yield from batch.to_pylist()
 
@@ -175,14 +188,14 @@ class TransactionsTable:
         each. So the log is created in a temporary folder and moved here. The first move wins.
         """
         private_files.create_folder(self.location)
-        with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
+        with TemporaryDirectory(dir=self.location.parent, prefix=f".{self.name}-") as aside:
             DeltaTable.create(
                 aside,
-                SCHEMA,
+                self.schema,
                 partition_by=[PARTITION],
-                name="transactions",
-                description="One row for each transaction and target partition, by pipeline.",
-                configuration=_SETTINGS,
+                name=self.name,
+                description=self.description,
+                configuration=dict(self.settings),
                 raise_if_key_not_exists=False,
             )
             with suppress(OSError):  # refused if a log exists already
@@ -204,3 +217,59 @@ class TransactionsTable:
                 "recreated from the ledger",
                 path=str(self.location),
             ) from error
+
+
+class TransactionsTable(AuditTable):
+    """Rows of all transactions. They are appended, and never change."""
+
+    name = "transactions"
+    description = "One row for each transaction and target partition, by pipeline."
+    schema = SCHEMA
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return _SETTINGS
+
+    def append(self, rows: pa.Table, app: str, version: int) -> None:
+        """Append rows and record `version` under the name `app`, in one Delta commit.
+
+        Raise OvertakenError if another process committed under this name since `known` was called.
+        """
+        self._write(rows, app, version, mode="append")
+
+
+class ProducersTable(AuditTable):
+    """Producer states. Each commit replaces the rows of one pipeline."""
+
+    name = "producers"
+    description = "One row for each target partition and producer id, by pipeline."
+    schema = PRODUCERS_SCHEMA
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return _PRODUCERS_SETTINGS
+
+    def rows(self, pipeline: str) -> Sequence[Mapping[str, Any]]:
+        """Return a pipeline's rows from the snapshot that `known` read."""
+        assert self._table is not None, "known() comes first"
+        with self._delta_errors():
+            found = (
+                QueryBuilder()
+                .register(self.name, self._table)
+                .execute(
+                    f"SELECT * FROM producers WHERE pipeline = '{pipeline}'"  # noqa: S608 - plain
+                )
+            )
+            return [
+                row
+                for batch in pa.RecordBatchReader.from_stream(found)
+                for row in batch.to_pylist()
+            ]
+
+    def replace(self, rows: pa.Table, pipeline: str, app: str, version: int) -> None:
+        """Replace a pipeline's rows and record `version` under the name `app`, in one Delta commit.
+
+        Raise OvertakenError if another process committed under this name since `known` was called.
+        """
+        of_pipeline = f"{PARTITION} = '{pipeline}'"
+        self._write(rows, app, version, mode="overwrite", predicate=of_pipeline)

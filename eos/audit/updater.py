@@ -88,7 +88,8 @@ def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> 
     from eos.audit.table import TransactionsTable
 
     names = planned.names
-    projection = Projection(TransactionsTable(location), client, names.pipeline, names.ledger)
+    table = TransactionsTable(location)
+    projection = Projection(table, client, names.pipeline, names.ledger, names.transactional_id)
     return Follower(projection, bus, profile.audit.behind_max)
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
-from eos.audit.reader import read_transactions
-from eos.audit.table import TransactionsTable
+from eos.audit.reader import read_producers, read_transactions
+from eos.audit.table import ProducersTable, TransactionsTable
 from eos.cli.connection import connected
 from eos.cli.parser import Parser
 from eos.cli.pipeline_argument import audit_location, find_pipeline, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
+from eos.inspect import producers_render
 from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.audit_render import AuditResult, as_json, lines
 from eos.inspect.cluster_view import ClusterView
+from eos.inspect.producers_live import compare_live
+from eos.inspect.producers_render import ProducersResult
 from eos.plan.plan import plan
 from eos.printable import escaped
 
@@ -28,10 +32,15 @@ def run(options: argparse.Namespace) -> int:
     location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names
+    producers = ProducersTable(location.with_name("producers"))
+    states = read_producers(producers, names.pipeline, names.ledger)
+    if options.producers:
+        of_pipeline = names.pipeline, names.transactional_id, str(producers.location), states
+        return _producers(options, pipeline, profile, ProducersResult(*of_pipeline))
     found = read_transactions(
         TransactionsTable(location), names.pipeline, names.ledger, since(options.since)
     )
-    problems = list(findings(found))
+    problems = [*findings(found), *states.findings]
     live = _live(pipeline, profile, found) if options.live else None
     if live is not None:
         problems += live.findings
@@ -43,6 +52,22 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(escaped("\n".join(lines(audited))))
     return 1 if problems else 0
+
+
+def _producers(
+    options: argparse.Namespace, pipeline: PipelineFile, profile: Profile, result: ProducersResult
+) -> int:
+    """Show the producer states, with `--live` next to those of the leaders."""
+    if options.live:
+        with connected(pipeline, profile) as (planned, client):
+            names = planned.names
+            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+            result = replace(result, live=compare_live(view, result.states))
+    if options.json:
+        print(json.dumps(producers_render.as_json(result)))
+    else:
+        print(escaped("\n".join(producers_render.lines(result))))
+    return 1 if result.findings else 0
 
 
 def maintain(arguments: Sequence[str]) -> int:
@@ -58,6 +83,9 @@ def maintain(arguments: Sequence[str]) -> int:
     for row in pipelines:
         table.compact(row["pipeline"])
     removed = table.clean() if pipelines else 0
+    producers = ProducersTable(table.location.with_name("producers"))
+    if producers.query("SELECT pipeline FROM producers LIMIT 1"):
+        removed += producers.clean()
     print(f"{table.location}: {len(pipelines)} pipelines, {removed} files deleted")
     return 0
 

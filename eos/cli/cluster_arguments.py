@@ -31,6 +31,10 @@ cluster and compare it with the table, field by field.
 
   eos audit orders --since "2 hours"
   eos audit orders --live --json
+  eos audit orders --producers --live
+
+With --producers, show the table of producer states instead: for each target partition, what its
+leader knows of the pipeline's producer.
 """
 _AUDIT_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 no response."
 _REPORT = """\
@@ -107,6 +111,7 @@ def _audit(eos: Parser) -> None:
         help='begin at a time, or this long ago ("2 hours"); default: the last 1,000 transactions',
     )
     audit.add_flag("--live", "also query the cluster and compare it")
+    audit.add_flag("--producers", "show the producer states of the target partitions")
 
 
 def _report(eos: Parser) -> None:

@@ -109,6 +109,16 @@ class ClusterView:
         existing = self._existing(partitions)
         return self.client.describe_producers(existing, _soon()) if existing else {}
 
+    def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
+        """Return all partitions of these topics, of those that exist."""
+        topics = self.client.topics(sorted(set(names)), _soon())
+        return [
+            TopicPartition(name, number)
+            for name, topic in sorted(topics.items())
+            if not topic.error
+            for number in range(topic.partitions)
+        ]
+
     def open_transactions(self, producers: Producers) -> list[OpenTransaction]:
         """Return the open transactions of these producers, with their owners."""
         opened = [

@@ -92,6 +92,8 @@ def describe_producers(
                 Identity(state.producer_id, state.producer_epoch),
                 state.last_sequence,
                 state.current_txn_start_offset,
+                state.coordinator_epoch,
+                state.last_timestamp,
             )
             for state in result.active_producers
         )

@@ -100,8 +100,10 @@ class DescribedProducer:
     """State of a producer at the leader of a partition (DescribeProducers)."""
 
     identity: Identity
-    sequence_last: int
+    sequence_last: int  # -1: the leader has no record batch of this epoch
     transaction_start_offset: int  # -1: no open transaction in this partition
+    coordinator_epoch: int = -1  # of the last marker; -1 without one
+    last_ms: int = -1  # timestamp of the last record batch or marker
 
 
 class TransactionPort(Protocol):

@@ -29,7 +29,7 @@ from eos.kafka.connection_cache import reuse
 from eos.kafka.fetch import FETCH_BYTES_MAX, FetchedBytes, fetch
 from eos.kafka.pending_produce import PendingProduce
 from eos.kafka.range_fetcher import PATIENCE_MS, Range, RangeFetcher
-from eos.kafka.record_reader import StoredRecord
+from eos.kafka.record_reader import Marker, StoredRecord
 from eos.kafka.requests import VERSIONS, Blob, Versions
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.transactions import ListedTransaction
@@ -365,15 +365,24 @@ class KafkaClient:
         deadline: Deadline,
         records_max: int = 100_000,
         bytes_max: int = sys.maxsize,
+        markers: list[Marker] | None = None,
     ) -> Sequence[StoredRecord]:
-        """Return the records with offset_start <= offset < offset_end.
+        """Return the records with offset_start <= offset < offset_end. Add the markers of
+        transactions between them to `markers`.
 
         Stop after `records_max` records, or after the record that reaches `bytes_max`. With
         `committed`, leave out aborted transactions and wait for open ones.
         """
         bounds = records_max, bytes_max
         return record_reader.read_records(
-            self._cluster, partition, offset_start, offset_end, committed, deadline, *bounds
+            self._cluster,
+            partition,
+            offset_start,
+            offset_end,
+            committed,
+            deadline,
+            *bounds,
+            markers,
         )
 
     def fetch(

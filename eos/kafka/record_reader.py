@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from eos.deadline import Deadline
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
@@ -9,10 +11,10 @@ from eos.kafka.fetch import RETRIED, fetch_once
 from eos.kafka.read_errors import too_late, unreadable
 from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
 from eos.kafka.records.decompression import BrokenPayloadError
-from eos.kafka.records.parser import StoredRecord, stored_records
+from eos.kafka.records.parser import Marker, StoredRecord, marker_of, stored_records
 from eos.kafka.refusals import refused
 
-__all__ = ["StoredRecord", "read_records"]
+__all__ = ["Marker", "StoredRecord", "read_records"]
 
 
 def read_records(
@@ -24,7 +26,9 @@ def read_records(
     deadline: Deadline,
     records_max: int,
     bytes_max: int,
+    markers: list[Marker] | None = None,
 ) -> list[StoredRecord]:
+    """Return the records of a range, and add the markers between them to `markers`."""
     found: list[StoredRecord] = []
     size = 0
     position = offset_start
@@ -50,6 +54,7 @@ def read_records(
         for batch in batches(bytes(result.records or b"")):
             is_wanted = batch.last_offset >= offset_start
             if isinstance(batch, Batch):
+                _add_marker(markers, partition, batch)
                 is_visible = visibility.of(batch) or not committed
                 is_wanted &= batch.offset < offset_end and is_visible and not batch.is_control
             for record in _records(partition, batch) if is_wanted else ():
@@ -64,6 +69,18 @@ def read_records(
         if position == before and result.records:  # a retry would return the same bytes
             raise unreadable(partition, position, "it contains no complete record batch")
     return found
+
+
+def _add_marker(markers: list[Marker] | None, partition: TopicPartition, batch: Batch) -> None:
+    """Add the marker in a record batch, if it is a control batch with one."""
+    if markers is None:
+        return
+    try:
+        marker = marker_of(batch)
+    except (BrokenPayloadError, ValueError, struct.error) as error:
+        raise unreadable(partition, batch.last_offset, str(error)) from error
+    if marker is not None:
+        markers.append(marker)
 
 
 def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord]:

@@ -8,12 +8,15 @@ parses millions of records with numpy.
 from __future__ import annotations
 
 import re
+import struct
 from typing import NamedTuple
 
+from eos.kafka.api import Identity
 from eos.kafka.records.batch_headers import Batch
 from eos.kafka.records.decompression import BrokenPayloadError, unpack
 
 _VARINT_BITS_MAX = 70
+_END_TXN = struct.Struct(">hi")  # value of a marker: version and coordinator epoch
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 _REPLACEMENT = "\ufffd".encode()
 
@@ -41,6 +44,31 @@ class StoredRecord(NamedTuple):
         """Return the size of key, value and headers, including header names."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
+
+
+class Marker(NamedTuple):
+    """The control record that ends a producer's transaction on one partition.
+
+    Under TV2 its epoch is the next one. `coordinator_epoch` counts the elections of the coordinator
+    that sent it.
+    """
+
+    offset: int
+    identity: Identity
+    is_commit: bool
+    coordinator_epoch: int
+    at_ms: int
+
+
+def marker_of(batch: Batch) -> Marker | None:
+    """Return the marker in a control batch; None if it ends no transaction."""
+    if batch.marker not in {"COMMIT", "ABORT"}:
+        return None
+    (record,) = stored_records(batch)
+    _, coordinator_epoch = _END_TXN.unpack_from(record.value or b"\0" * _END_TXN.size)
+    is_commit = batch.marker == "COMMIT"
+    at_ms = record.timestamp_ms
+    return Marker(batch.offset, batch.identity, is_commit, coordinator_epoch, at_ms)
 
 
 def stored_records(batch: Batch) -> list[StoredRecord]:
