@@ -12,18 +12,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eos.audit import projection as projections
+from eos.audit.producer_states import EntryKey, ProducerStates
 from eos.audit.projection import Projection
-from eos.audit.table import TransactionsTable
+from eos.audit.reader import read_producers
+from eos.audit.table import ProducersTable, TransactionsTable
 from eos.audit.updater import location_of
 from eos.config.load import load_profile
 from eos.errors import AttemptFailedError
 from eos.faults import CrashPlan
+from eos.inspect.cluster_view import ClusterView
+from eos.inspect.producers_live import RowStatus, compare_live
 from eos.kafka.api import Identity
 from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
@@ -96,6 +100,25 @@ def check_table(scene: Scene, location: Path) -> Sequence[Mapping[str, Any]]:
         for row in committed
     ]
     return [row for row in found if row["outcome"] == "CompleteAbort"]
+
+
+def producer_states(location: Path, pipeline: str, ledger: str) -> ProducerStates:
+    """Return the table `producers` next to `transactions`."""
+    return read_producers(ProducersTable(location.with_name("producers")), pipeline, ledger)
+
+
+def check_producers(
+    client: KafkaClient, location: Path, pipeline: str, ledger: str, transactional_id: str
+) -> Mapping[EntryKey, RowStatus]:
+    """Assert that each row is what its leader has, as far as the ledger can know it. Return how
+    rows and leaders relate."""
+    states = producer_states(location, pipeline, ledger)
+    view = ClusterView(client, transactional_id, "", ledger)
+    found = compare_live(view, states)
+    assert not found.findings
+    assert not states.findings
+    assert found.entries
+    return {each.key: each.status for each in found.entries}
 
 
 def spawn_projection(scene: Scene, location: Path, point: str = "") -> subprocess.Popen[str]:
@@ -204,6 +227,7 @@ class CopyingRun(PipelineRun):
         self.of = pipeline
         self.spark = AtomicFolder(self.spark.path)
         self.fails = 0  # so many attempts die once they have written
+        self.falsify: Callable[[Receipt], Receipt] = lambda receipt: receipt
 
     def _copied(self, identity: Identity, step: PlannedBatch, floors: Ends) -> Sequence[Receipt]:
         topic = self.client.topics([self.of.target], soon())[self.of.target]
@@ -221,7 +245,7 @@ class CopyingRun(PipelineRun):
         if self.fails:
             self.fails -= 1
             raise AttemptFailedError("example", "the test wants it so")
-        return receipts
+        return [self.falsify(each) for each in receipts]
 
 
 class AtomicFolder(CheckpointFolder):
