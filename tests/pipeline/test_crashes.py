@@ -17,14 +17,21 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
-from support import brokers, kafka_io
+from support import audit, brokers, kafka_io
 from support.brokers import Kafka
 from support.project import PIPELINE, Project
+from support.recovery import soon
 
+from eos.audit.projection import Projection
+from eos.audit.table import TransactionsTable
 from eos.faults import MOMENTS, POINTS
+from eos.inspect.producers_live import RowStatus
+from eos.kafka.client import KafkaClient
+from eos.kafka.settings import KafkaSettings
 
 # Small micro-batches run as one task, large ones with a shuffle, or with an exchange of files if
 # the records do not enter the JVM: each way must survive.
@@ -98,8 +105,10 @@ def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event
         died = project.run(EOS_CRASH_AT=point, EOS_CRASH_LOG=str(log))
         assert died.returncode != 0, died.stderr
         assert log.exists(), f"{point} was not reached:\n{died.stderr}"
+        check_producers(project)
     last = project.run()
     assert last.returncode == 0, last.stderr
+    assert check_producers(project) <= {RowStatus.SAME, RowStatus.UNKNOWN}
     return project
 
 
@@ -116,6 +125,16 @@ def test_every_record_once_in_order_whatever_dies_when(
     check_logs(project)
     check_group_offsets(project)
     check_verified(project)
+
+
+def check_producers(project: Project) -> set[RowStatus]:
+    """The table of producer states has what the leaders have, once it has caught up with what the
+    dead process had committed."""
+    location = project.folder / "state" / "audit" / "transactions"
+    with closing(KafkaClient(KafkaSettings((project.broker.bootstrap,)))) as client:
+        names = project.name, project.ledger
+        Projection(TransactionsTable(location), client, *names).catch_up(soon())
+        return set(audit.check_producers(client, location, *names, project.group).values())
 
 
 def check_exactly_once(project: Project) -> None:
