@@ -101,7 +101,7 @@ def _rows(result: ProducersResult) -> Iterator[str]:
     states = result.states
     compared = {each.key: each for each in result.live.entries} if result.live else {}
     keys = sorted(states.entries.keys() | compared.keys(), key=lambda key: _order(compared, key))
-    head = ["partition", "state", "producer", "last sequence", "batches", "offsets", "last"]
+    head = ["partition", "state", "producer", "last sequence", "batches", "offsets", "last at"]
     rows = [[*head, "leader"] if result.live else head]
     rows += [_row(states, key, compared.get(key)) for key in keys[:_SHOWN]]
     yield from columns(rows, left=2)

@@ -30,8 +30,7 @@ def read_records(
 ) -> list[StoredRecord]:
     """Return the records of a range, and add the markers between them to `markers`."""
     found: list[StoredRecord] = []
-    size = 0
-    position = offset_start
+    size, position = 0, offset_start
     error: int | None = None  # None: no answer yet
     while position < offset_end:
         if deadline.has_passed:
@@ -47,8 +46,7 @@ def read_records(
             cluster.pause(deadline)
             continue
         if error:
-            where = f"{partition.topic}-{partition.partition} from offset {position}"
-            raise refused("Fetch", error, where)
+            raise refused("Fetch", error, f"{partition} from offset {position}")
         before, listed = position, result.aborted_transactions or ()
         visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
         for batch in batches(bytes(result.records or b"")):

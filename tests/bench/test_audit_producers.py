@@ -35,8 +35,8 @@ from eos.ledger.record import AttemptRecord, Ends, LedgerRecord, Position, encod
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.writer import Writer
 
-TARGETS = 200
-STEPS = int(os.environ.get("EOS_BENCH_STEPS", "180"))
+TARGETS, RECORDS = 200, 25  # five record batches of each target partition
+STEPS = int(os.environ.get("EOS_BENCH_STEPS", "90"))
 ATTEMPTS = int(os.environ.get("EOS_BENCH_ATTEMPTS", "1000"))
 EVERY = 64
 ARMS = ("no table", "transactions", "both tables")
@@ -51,8 +51,8 @@ class WideCopy(Copy):
         name = self.job.name
         writer = Writer(self.writers, name, identity, targets, deadline, CrashPlan())
         for target in range(TARGETS):
-            write_pairs(writer, target, [(b"key", b"v" * 100)] * 50)
-        return checked_receipts(writer, dict.fromkeys(range(TARGETS), 50), targets)
+            write_pairs(writer, target, [(b"key", b"v" * 100)] * RECORDS)
+        return checked_receipts(writer, dict.fromkeys(range(TARGETS), RECORDS), targets)
 
 
 @pytest.mark.timeout(1800)
