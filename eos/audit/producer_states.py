@@ -12,7 +12,7 @@ a later epoch writes to its partition.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,9 +119,10 @@ class ProducerStates:
         """
         found = list(self._fenced(record, marker))
         self._note_aborted(record)
-        for partition, written in _written(record, self.ledger):
-            found += self._append(record, partition, written)
-        self._mark(record, marker)
+        written = list(_written(record, self.ledger))
+        for partition, of_partition in written:
+            found += self._append(record, partition, of_partition)
+        self._mark(record, marker, [partition for partition, _ in written])
         self.findings.extend(found)
         self.findings_count += len(found)
         return found
@@ -208,7 +209,7 @@ class ProducerStates:
                     f"{partition}: sequences {event.first} to {event.last} were acknowledged, but "
                     f"the verdict is {verdict.value} after {_text(state)}",
                 )
-            state = acknowledged(state, event)
+            state = acknowledged(state, event, verdict)
         for problem in written.problems():
             yield _finding(record, f"{partition}: {problem}", "receipt")
         if state is not None:
@@ -221,13 +222,15 @@ class ProducerStates:
                 differing or BrokerVerdict.APPENDED,
             )
 
-    def _mark(self, record: LedgerRecord, marker: Marker | None) -> None:
+    def _mark(
+        self, record: LedgerRecord, marker: Marker | None, partitions: Sequence[TopicPartition]
+    ) -> None:
         """Replay the marker on each partition of the transaction."""
         producer_id, epoch = record.identity
         if marker is None:  # deleted with the log: its epoch is unknown
             self._raise_aborted(producer_id, epoch)
             marker = Marker(-1, record.identity, True, -1, record.at_ms)
-        for partition, _ in _written(record, self.ledger):
+        for partition in partitions:
             key = EntryKey(partition, producer_id)
             entry = self.entries.get(key)
             if entry is not None:

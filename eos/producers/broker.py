@@ -55,13 +55,15 @@ def broker_verdict(state: ProducerState | None, event: SequenceEvent) -> BrokerV
     return BrokerVerdict.DUPLICATE if is_retained else BrokerVerdict.OUT_OF_ORDER
 
 
-def acknowledged(state: ProducerState | None, event: SequenceEvent) -> ProducerState:
+def acknowledged(
+    state: ProducerState | None, event: SequenceEvent, verdict: BrokerVerdict
+) -> ProducerState:
     """Return the state after the leader acknowledged a record batch and appended it.
 
-    If it should have been rejected, nothing is known of the sequences before it.
+    If the verdict is that it should have been rejected, nothing is known of the sequences before
+    it.
     """
-    verdict = decide(state, event, KAFKA)
-    is_next = verdict in {Verdict.APPENDED, Verdict.UNKNOWN_PRODUCER}
+    is_next = verdict in {BrokerVerdict.APPENDED, BrokerVerdict.UNKNOWN_PRODUCER}
     found = after(state if is_next else None, event, Verdict.APPENDED, KAFKA)
     assert found is not None
     return found

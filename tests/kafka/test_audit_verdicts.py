@@ -137,7 +137,7 @@ class Driven:
         batches = (*(entry.batches if entry is not None and is_same_epoch else ()), added)
         self.sent[key].append(event)
         self.states.entries[key] = Entry(
-            acknowledged(state, event), batches[-BATCHES_MAX:], event.epoch, -1, 0, verdict
+            acknowledged(state, event, verdict), batches[-BATCHES_MAX:], event.epoch, -1, 0, verdict
         )
 
     def _store(self) -> None:
