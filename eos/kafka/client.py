@@ -367,23 +367,13 @@ class KafkaClient:
         bytes_max: int = sys.maxsize,
         markers: list[Marker] | None = None,
     ) -> Sequence[StoredRecord]:
-        """Return the records with offset_start <= offset < offset_end. Add the markers of
-        transactions between them to `markers`.
+        """Return the records with offset_start <= offset < offset_end, and add their `markers`.
 
         Stop after `records_max` records, or after the record that reaches `bytes_max`. With
         `committed`, leave out aborted transactions and wait for open ones.
         """
-        bounds = records_max, bytes_max
-        return record_reader.read_records(
-            self._cluster,
-            partition,
-            offset_start,
-            offset_end,
-            committed,
-            deadline,
-            *bounds,
-            markers,
-        )
+        bounds = offset_start, offset_end, committed, deadline, records_max, bytes_max
+        return record_reader.read_records(self._cluster, partition, *bounds, markers)
 
     def fetch(
         self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
