@@ -105,13 +105,18 @@ def _audit(eos: Parser) -> None:
     summary = "Show the outcomes of a pipeline's transactions."
     audit = eos.add_verb("audit", summary, _AUDIT, _AUDIT_CODES)
     audit.add_pipeline()
-    audit.add_argument(
+    shown = audit.add_mutually_exclusive_group()
+    shown.add_argument(
         "--since",
         metavar="TIME",
         help='begin at a time, or this long ago ("2 hours"); default: the last 1,000 transactions',
     )
+    shown.add_argument(
+        "--producers",
+        action="store_true",
+        help="show the producer states of the target partitions, as of the newest ledger record",
+    )
     audit.add_flag("--live", "also query the cluster and compare it")
-    audit.add_flag("--producers", "show the producer states of the target partitions")
 
 
 def _report(eos: Parser) -> None:

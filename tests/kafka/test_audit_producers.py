@@ -229,6 +229,8 @@ def test_the_verb(copying):
     assert f"coordinator {names.transactional_id}: CompleteCommit, producer" in said.out
     assert re.search(rf"{re.escape(copying.target)}-0 +known +", said.out), said.out
     assert said.out.splitlines()[-1] == "no findings"
+    with pytest.raises(SystemExit):
+        run_verb(audit, *copying.words, "--producers", "--since", "1 hour")
 
     said = run_verb(audit, *copying.words, "--producers", "--live", "--json")
     assert said.code == 0, said
