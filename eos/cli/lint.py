@@ -174,8 +174,9 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
         for at, expression in sink.expressions:
             yield from _unstable(Query(expression, ""), parts.places.problem((*place, *at), ""))
     for place, table in parts.tables.items():
-        found = parts.places.problem((*place, "where"), "")
-        yield from _unstable(Query(table.where or "true", ""), found)
+        for key, condition in (("where", table.where), ("delete_when", table.delete_when)):
+            found = parts.places.problem((*place, key), "")
+            yield from _unstable(Query(condition or "true", ""), found)
 
 
 def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:

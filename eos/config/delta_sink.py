@@ -19,13 +19,15 @@ class DeltaSink(Strict):
 
     `path` is a URI, or a path relative to the folder that contains pipelines/. The ledger knows the
     table by `name`: keep it when the path changes. `columns` defaults to all columns except Kafka's
-    own.
+    own. With `mode: merge`, a row for which `delete_when` is true deletes the row of its keys:
+    `value IS NULL` is true for a tombstone.
     """
 
     path: str = Field(min_length=1)
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
     mode: Literal["append", "merge"] = "append"
     keys: tuple[Column, ...] = ()
+    delete_when: Condition | None = None
     columns: tuple[Column, ...] = ()
     where: Condition | None = None
     partition_by: tuple[Column, ...] = ()
@@ -35,6 +37,8 @@ class DeltaSink(Strict):
     def _is_whole(self) -> DeltaSink:
         if (self.mode == "merge") != bool(self.keys):
             raise ValueError("expected `keys` with `mode: merge`, and only with it")
+        if self.delete_when is not None and self.mode != "merge":
+            raise ValueError("expected `delete_when` only with `mode: merge`")
         listed = {name.lower() for name in self.columns}
         lacking = [name for name in (*self.keys, *self.partition_by) if name.lower() not in listed]
         if self.columns and lacking:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.config.base import KAFKA_COLUMNS
-from eos.delta.table import TWICE, TableView
+from eos.delta.table import DELETES, TWICE, WITHOUT_KEY, TableView
 from eos.errors import TransformError, UsageError
 from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
@@ -17,30 +17,49 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
-_RANK, _SAME = "__eos_rank", "__eos_same"
+_RANK, _SAME, _WANTED = "__eos_rank", "__eos_same", "__eos_wanted"
 
 
 def rows_to_write(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows and columns that a table gets from the last step's rows.
 
-    This only builds a plan. If `rows` is a stream, only the schema of the result is valid.
+    This only builds a plan. With `delete_when`, the column DELETES is added: it is true for rows
+    that delete. If `rows` is a stream, only the schema of the result is valid.
     """
-    from pyspark.errors import AnalysisException
-
-    columns = _columns(rows, table)
+    columns = [quoted(name) for name in _columns(rows, table)]
+    if table.delete_when:
+        rows = _evaluated(rows, table, "delete_when", table.delete_when, DELETES)
+        columns.append(f"coalesce({DELETES}, false) AS {DELETES}")
     if table.where:
-        try:
-            rows = rows.where(f"(\n{table.where}\n)")  # `where` may end in a SQL comment
-        except AnalysisException as error:
-            reason = message_of(error)
-            raise TransformError(
-                "sink_expression_invalid",
-                f"the table {table.name}: where: {reason}",
-                hint="`where` of a table uses the columns of the last step",
-            ) from error
+        rows = _evaluated(rows, table, "where", table.where, _WANTED)
+        # If `where` compares columns of the value, it is null for a tombstone, which has none.
+        rows = rows.where(f"coalesce({_WANTED}, {DELETES})" if table.delete_when else _WANTED)
     if table.keys:
         rows = _last_of_each_key(rows, table)
-    return rows.selectExpr(*map(quoted, columns))
+    return rows.selectExpr(*columns)
+
+
+def written_schema(rows: DataFrame, table: Table) -> StructType:
+    """Return the schema of what is written. `rows` may be a stream."""
+    return rows_to_write(rows, table).drop(DELETES).schema
+
+
+def _evaluated(rows: DataFrame, table: Table, key: str, condition: str, name: str) -> DataFrame:
+    """Return the rows with the result of a condition as the column `name`. `key` declares it."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        # On a line of its own, since it may end in a comment.
+        found = rows.selectExpr("*", f"(\n{condition}\n) AS {name}")
+        found.where(name)  # raises if the column is no boolean
+        return found
+    except AnalysisException as error:
+        reason = message_of(error)
+        raise TransformError(
+            "sink_expression_invalid",
+            f"the table {table.name}: {key}: {reason}",
+            hint=f"`{key}` of a table is a condition on the columns of the last step",
+        ) from error
 
 
 def _columns(rows: DataFrame, table: Table) -> list[str]:
@@ -80,7 +99,8 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     """Return one row for each key, as MERGE needs: the row of the last record.
 
     The order is by topic, partition and offset. Within a source partition that is the order in
-    which the records were written. The job fails if the last record made several rows of one key.
+    which the records were written. The job fails if the last record made several rows of one key,
+    or deletes without a key.
     """
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     lacking = [name for name, kind in _COORDINATES.items() if kinds.get(name) != kind]
@@ -98,15 +118,23 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     keys = ", ".join(map(quoted, table.keys))
     order = ", ".join(f"{name} DESC" for name in _COORDINATES)
     within = f"PARTITION BY {keys}"
-    opening = of_this_process().opening(TWICE)
-    marked = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
     ranked = rows.selectExpr(
         "*",
         f"rank() OVER ({within} ORDER BY {order}) AS {_RANK}",
         f"count(1) OVER ({within}, {', '.join(_COORDINATES)}) AS {_SAME}",
     )
-    one = f"CASE WHEN {_SAME} = 1 THEN true ELSE CAST(raise_error({marked}) AS BOOLEAN) END"
-    return ranked.where(f"{_RANK} = 1").where(one)
+    checks = [f"WHEN {_SAME} > 1 THEN {_raising(TWICE)}"]
+    if table.delete_when:
+        all_null = " AND ".join(f"{quoted(key)} IS NULL" for key in table.keys)
+        checks.append(f"WHEN {DELETES} AND {all_null} THEN {_raising(WITHOUT_KEY)}")
+    return ranked.where(f"{_RANK} = 1").where(f"CASE {' '.join(checks)} ELSE true END")
+
+
+def _raising(problem: str) -> str:
+    """Return SQL that fails the job at a row, and names the row's record."""
+    opening = of_this_process().opening(problem)
+    record = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
+    return f"CAST(raise_error({record}) AS BOOLEAN)"
 
 
 def require_fits(table: Table, schema: StructType, view: TableView) -> None:

@@ -24,7 +24,7 @@ from eos.deadline import Deadline
 from eos.delta import table as delta
 from eos.delta import table_check
 from eos.delta.log import DeltaLog
-from eos.delta.rows import require_fits, rows_to_write
+from eos.delta.rows import require_fits, rows_to_write, written_schema
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import (
     EosError,
@@ -102,7 +102,7 @@ class DeltaSinks:
             )
 
     def _view_stream(self, table: Table, stream: DataFrame) -> delta.TableView | None:
-        self._schemas[table.name] = schema = rows_to_write(stream, table).schema
+        self._schemas[table.name] = schema = written_schema(stream, table)
         view = self._view(table)
         if view is not None:
             require_fits(table, schema, view)

@@ -44,7 +44,9 @@ _FINAL = (
     "UNRESOLVED_COLUMN",
     "EXCEED_CHAR_VARCHAR_LENGTH",
 )
-TWICE = "merged-twice"
+# Problems of a merge, which its job raises.
+TWICE, WITHOUT_KEY = "merged-twice", "deleted-without-key"
+DELETES = "__eos_deletes"  # in rows of a merge with `delete_when`: whether the row deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +144,24 @@ def _append(rows: DataFrame, table: Table, app: str, version: int) -> None:
 
 
 def _merge(rows: DataFrame, table: Table, app: str, version: int) -> None:
-    """Merge the rows into the table by key. Null keys are equal to each other: with `=`, rows with
-    a null key would never match, and each merge would insert another one."""
+    """Merge the rows into the table by key: each row updates, inserts or deletes.
+
+    Null keys are equal to each other: with `=`, rows with a null key would never match, and each
+    merge would insert another one.
+    """
     spark = rows.sparkSession
-    keys = {key.lower() for key in table.keys}
-    columns = [quoted(name) for name in rows.columns]
-    rest = [quoted(name) for name in rows.columns if name.lower() not in keys]
+    keys = {quoted(key).lower() for key in table.keys}
+    columns = [quoted(name) for name in rows.columns if name != DELETES]
+    rest = [name for name in columns if name.lower() not in keys]
     on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in table.keys)
     update = ", ".join(f"{name} = s.{name}" for name in rest)
     text = [
         f"MERGE {'WITH SCHEMA EVOLUTION ' if table.evolves else ''}INTO",
         f"delta.{quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
+        f"WHEN MATCHED AND s.{DELETES} THEN DELETE" if table.delete_when else "",
         f"WHEN MATCHED THEN UPDATE SET {update}" if rest else "",
-        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)})",
+        f"WHEN NOT MATCHED {f'AND NOT s.{DELETES} ' if table.delete_when else ''}THEN",
+        f"INSERT ({', '.join(columns)})",
         f"VALUES ({', '.join(f's.{name}' for name in columns)})",
     ]
     rows.createOrReplaceTempView(_VIEW)
@@ -181,6 +188,15 @@ def _error_of(table: Table, problem: str, error: Exception) -> EosError:
             f"{name}: several rows that were made of one record ({at}) have the same keys",
             hint="the last one of them can't be determined: choose `keys` that differ, or keep one "
             "of these rows in a step; then start again",
+            table=table.name,
+        )
+    at = of_this_process().raised(WITHOUT_KEY, failure.raised)
+    if at is not None:
+        return PromiseBrokenError(
+            "table_refuses",
+            f"{name}: the record {at} deletes, but all of its `keys` are null",
+            hint="a tombstone has only its key: read it by the source's `key`, and return its "
+            "columns from the last step; or drop such records by `where`; then start again",
             table=table.name,
         )
     if failure.condition(*_FINAL):

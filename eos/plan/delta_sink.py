@@ -21,6 +21,7 @@ class Table:
     name: str  # its name in the ledger
     path: str
     keys: tuple[str, ...] = ()  # rows are merged by these columns; empty: rows are appended
+    delete_when: str | None = None  # rows for which it is true delete the row of their keys
     columns: tuple[str, ...] = ()  # empty: all columns that are not Kafka's
     where: str | None = None
     partition_by: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
             name=sink.table,
             path=resolved(sink.path, root),
             keys=sink.keys,
+            delete_when=sink.delete_when,
             columns=sink.columns,
             where=sink.where,
             partition_by=sink.partition_by,

@@ -171,6 +171,8 @@ def _table(number: int, table: Table) -> Stage:
     facts.append(f"columns {', '.join(table.columns) or _NOT_KAFKAS}")
     if table.keys:
         facts.append(f"merged by {', '.join(table.keys)}: the row of each key's last record")
+    if table.delete_when:
+        facts.append(f"deleted when {_short(table.delete_when)}")
     if table.partition_by:
         facts.append(f"partitioned by {', '.join(table.partition_by)}")
     if table.evolves:

@@ -50,11 +50,12 @@ def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: 
     found = planned(
         tmp_path,
         "{path: lake/all/, partition_by: [k]}",
-        "{path: 's3a://lake/all', name: last, mode: merge, keys: [k], where: k > 0, evolve: true}",
+        "{path: 's3a://lake/all', name: last, mode: merge, keys: [k], where: k > 0, evolve: true,"
+        " delete_when: value IS NULL}",
     )
     assert found.tables == (
         Table("all", f"{tmp_path}/lake/all", partition_by=("k",)),
-        Table("last", "s3a://lake/all", keys=("k",), where="k > 0", evolves=True),
+        Table("last", "s3a://lake/all", ("k",), "value IS NULL", where="k > 0", evolves=True),
     )
 
 
@@ -63,6 +64,7 @@ def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: 
     [
         (["{path: a, mode: merge}"], "expected `keys` with `mode: merge`"),
         (["{path: a, keys: [k]}"], "expected `keys` with `mode: merge`"),
+        (["{path: a, delete_when: n < 0}"], "`delete_when` only with `mode: merge`"),
         (["{path: a, mode: merge, keys: [k], columns: [n]}"], "expected `k` in `columns`"),
         (["{path: a, partition_by: [day], columns: [n]}"], "expected `day` in `columns`"),
         (["{path: a, columns: [n, N]}"], "expected unique names in `columns`"),
