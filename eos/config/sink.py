@@ -161,12 +161,14 @@ KafkaSinks = Annotated[
 
 
 class Sink(Strict):
-    kafka: KafkaSinks
+    kafka: KafkaSinks = ()
     delta: DeltaSinks = ()
     dead_letter: DeadLetter | None = None
 
     @model_validator(mode="after")
-    def _names_a_topic_once(self) -> Sink:
+    def _is_whole(self) -> Sink:
+        if not (self.kafka or self.delta):
+            raise ValueError("expected `kafka`, `delta` or both: a pipeline writes something")
         require_unique("target topics", self.topic_names)
         return self
 

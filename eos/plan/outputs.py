@@ -72,7 +72,7 @@ def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
     """Return the sinks, and the columns to compute for them. `folder` has their schema files."""
     columns: dict[str, Output] = {}
     specs = tuple(_sink(number, sink, columns, folder) for number, sink in enumerate(sinks, 1))
-    return Outputs(columns, specs, all(sink.where_column for sink in specs))
+    return Outputs(columns, specs, bool(specs) and all(sink.where_column for sink in specs))
 
 
 def _column_name(output: Output, columns: dict[str, Output]) -> str:

@@ -69,6 +69,8 @@ def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> Data
         if not is_packed or len(plan.source_topics) != 1:
             columns["__topic"] = "topic"
     outputs = plan.outputs
+    if not columns and not outputs.columns:  # no sink reads a row, but Spark counts the rows
+        columns["__at"] = "CAST(NULL AS BIGINT)"
     if outputs.columns:
         columns |= _expressions(out, outputs, present, is_packed=is_packed)
     # Pass all expressions as texts in one call. To create a column object, PySpark needs 2 ms each.

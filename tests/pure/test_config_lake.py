@@ -81,6 +81,19 @@ def test_what_can_not_be_meant(tmp_path: Path, sinks: list[str], told: str) -> N
     assert told in str(error.value)
 
 
+def test_a_sink_writes_a_topic_or_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "{path: all}")
+    text = path.read_text()
+    path.write_text(text.replace("  kafka: {topic: out}\n", ""))
+    pipeline = load_pipeline(path, {})
+    alone = plan(pipeline, load_profile(None, tmp_path, {}), ("a:1",), ())
+    assert (alone.sinks, alone.sink_topics, alone.outputs.is_filtered) == ((), (), False)
+    for sink in ("{}", "{dead_letter: dead}"):
+        path.write_text(text.partition("sink:")[0] + f"sink: {sink}\n")
+        with pytest.raises(UsageError, match="expected `kafka`, `delta` or both"):
+            load_pipeline(path, {})
+
+
 def test_dedup_beside_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected no Delta table with `dedup`"):
         load_pipeline(written(tmp_path, "{path: a}", more=DEDUP), {})

@@ -188,7 +188,7 @@ def test_a_python_name_is_no_key_of_a_file(tmp_path):
 
 
 def test_a_missing_key_is_told_where_it_belongs(tmp_path):
-    found = problems(tmp_path, "version: 1\nname: a\nsource: {kafka: {topic: b}}\nsink:\n  {}\n")
+    found = problems(tmp_path, "version: 1\nname: a\nsink: {kafka: {topic: b}}\nsource:\n  {}\n")
     assert found == [(5, 3, "expected key `kafka`, which is missing")]
 
 
