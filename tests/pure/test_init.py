@@ -176,7 +176,12 @@ def test_all_that_eos_reads_of_itself_is_installed_with_it() -> None:
 
 
 # The fixtures of `spark-eos[testing]`, and programs that only this project's developers run.
-FOR_TESTS = {"eos/testing/plugin.py", "eos/local/relock.py", "eos/launch/relock_python.py"}
+FOR_TESTS = {
+    "eos/testing/plugin.py",
+    "eos/testing/frames.py",
+    "eos/local/relock.py",
+    "eos/launch/relock_python.py",
+}
 
 
 def test_what_users_run_imports_nothing_that_an_installation_lacks() -> None:

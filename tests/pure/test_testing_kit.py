@@ -13,7 +13,14 @@ from support.errors import raises
 
 from eos import faults
 from eos.cli.init import files
-from eos.testing import CRASH_POINTS, crash, crash_at, difference, require_each_once
+from eos.testing import (
+    CRASH_POINTS,
+    crash,
+    crash_at,
+    difference,
+    require_each_once,
+    require_same_rows,
+)
 from eos.testing.outside import answered
 from eos.testing.runs import _record
 
@@ -30,6 +37,13 @@ def test_the_oracle_tells_what_is_lost_and_what_is_there_too_often() -> None:
     )
     found = difference("aab", "abb")
     assert (found.is_none, found.lost, found.extra) == (False, {"a": 1}, {"b": 1})
+
+
+def test_without_chispa_the_error_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "chispa", None)
+    with raises("test_chispa_missing") as missing:
+        require_same_rows(object(), object())
+    assert "spark-eos[testing]" in missing.value.hint
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)

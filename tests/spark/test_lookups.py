@@ -15,6 +15,7 @@ from eos.config.model import PipelineFile
 from eos.pipeline_tests.runner import check, run_case
 from eos.plan.plan import Plan, plan
 from eos.spark.lookup_tables import opened, require
+from eos.testing import require_same_rows
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark
@@ -93,8 +94,11 @@ def test_tables_are_read_as_the_file_says(spark: SparkSession, tmp_path: Path) -
     _, planned = declared(tmp_path, "looked_up")
     require(planned, spark)
     found = opened(planned, spark)
-    assert sorted(map(tuple, found["customers"].collect())) == [(1, "ann"), (2, "bob")]
-    assert list(map(tuple, found["rates"].collect())) == [("ann", 1.5)]
+    customers = spark.createDataFrame([(1, "ann"), (2, "bob")], "id INT, name STRING")
+    require_same_rows(found["customers"], customers)
+    require_same_rows(
+        found["rates"], spark.createDataFrame([("ann", 1.5)], "name STRING, rate DOUBLE")
+    )
 
 
 @pytest.mark.parametrize(

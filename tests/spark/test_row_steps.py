@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from support.spark_session import local_spark
 
 from eos.errors import TransformError
 from eos.seal import crossed
+from eos.testing import require_same_rows
 from eos.transform.functions import Function, apply
 from eos.transform.plan_check import check_stream
 from eos.transform.sql import Query
@@ -59,7 +59,8 @@ def test_a_function_of_some_rows_adds_columns_and_keeps_the_others(spark, kind, 
     check_stream(apply(stream, [step]), "append")
     chosen = apply(table, [of_rows(kind, call, "score DOUBLE, value LONG", factor=1)])
     expected = spark.createDataFrame([(0.0, 0), (1.0, 1), (3.0, 3)], "score DOUBLE, value LONG")
-    assert_df_equality(chosen, expected)  # which columns, of which types, in which order
+    # Which columns, of which types, in which order.
+    require_same_rows(chosen, expected, in_order=True)
     assert apply(table, [of_rows(kind, call, "*", factor=1)]).columns == table.columns
 
 
@@ -82,6 +83,17 @@ def test_what_a_function_of_rows_returns_is_told(spark, kind, call, words):
 
 def nulls_arrow(rows: Any) -> Any:
     return rows.append_column("nulls", pa.repeat(rows["headers"].null_count, rows.num_rows))
+
+
+@pytest.mark.parametrize(
+    "other", ["id AS n", "CAST(id AS INT) AS id", "id + 1 AS id", "2 - id AS id"]
+)
+def test_frames_that_differ_by_name_type_row_or_order_are_not_the_same(spark, other):
+    table, changed = spark.range(3), spark.range(3).selectExpr(other)
+    if other == "2 - id AS id":
+        require_same_rows(changed, table)
+    with pytest.raises(Exception, match=r"(?i)id"):
+        require_same_rows(changed, table, in_order=True)
 
 
 def nulls_pandas(rows: Any) -> Any:

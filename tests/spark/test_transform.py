@@ -17,6 +17,7 @@ from support.spark_session import local_spark
 from eos.config.load import load_pipeline
 from eos.errors import TransformError
 from eos.read.decode import Decode
+from eos.testing import require_same_rows
 from eos.transform.functions import Function, apply, load
 from eos.transform.plan_check import check_stream
 
@@ -263,7 +264,10 @@ def test_a_transform_may_make_rows_and_look_at_its_session(table):
         return frame.join(named, "value").join(f.broadcast(wide), "value").drop("1", "2")
 
     found = apply(table, [function(joined)])
-    assert sorted(tuple(row) for row in found.collect()) == [(1, "one"), (2, "two")]
+    expected = table.sparkSession.createDataFrame(
+        [(1, "one"), (2, "two")], "value LONG, name STRING"
+    )
+    require_same_rows(found, expected)
 
 
 def test_after_a_transform_everything_is_allowed_again(spark, table):
@@ -315,7 +319,8 @@ def test_functions_are_applied_in_order_with_their_arguments(table):
         return frame.select((f.col("value") * number).alias("value"))
 
     result = apply(table, [function(add, number=1), function(times, number=10)])
-    assert [row.value for row in result.collect()] == [10, 20, 30]
+    expected = table.sparkSession.createDataFrame([(10,), (20,), (30,)], "value LONG")
+    require_same_rows(result, expected)
 
 
 def test_a_users_module_reaches_the_executors_without_being_installed(table, tmp_path):
