@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from eos.inspect.snapshot import Snapshot, names_of
 from eos.kafka.api import TopicPartition
 from eos.ledger import group_offsets as group
-from eos.ledger.record import Ends, Position
+from eos.ledger.record import Ends, Position, TableState
+from eos.plan.delta_sink import Table
 
 _SHOWN_MAX = 50
 
@@ -154,8 +155,13 @@ def moves(before: Ends, after: Ends) -> Moves:
     return {tp: pair for tp, pair in found.items() if pair[0] != pair[1]}
 
 
-def consequences(view: Snapshot, moved: Moves) -> list[str]:
-    """Return sentences for the operator about offsets that are skipped or read again."""
+def consequences(
+    view: Snapshot, moved: Moves, tables: Mapping[str, TableState] | None = None
+) -> list[str]:
+    """Return sentences for the operator about offsets that are skipped or read again.
+
+    `tables` has the Delta tables' states at the new position, as far as they are known.
+    """
     skipped = {
         tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a
     }
@@ -169,25 +175,30 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
             "will not read them"
         )
     if repeated:
-        targets = ", ".join(view.planned.sink_topics) or "the targets"
+        targets = ", ".join(view.planned.sink_topics)
         found.append(
-            f"{sum(repeated.values()):,} offsets of {names_of(repeated)} are read again: their "
-            f"output is written a second time to {targets}"
+            f"{sum(repeated.values()):,} offsets of {names_of(repeated)} are read again"
+            + (f": their output is written a second time to {targets}" if targets else "")
         )
-        tables = view.planned.tables
-        appended = ", ".join(table.name for table in tables if not table.keys)
-        merged = ", ".join(table.name for table in tables if table.keys)
-        if appended:
-            found.append(
-                f"Delta tables in mode append ({appended}) receive those rows a second time: "
-                "delete them there, or RESTORE the table and accept it with --accept-table"
-            )
-        if merged:
-            found.append(
-                f"Delta tables in mode merge ({merged}) are merged with those rows again, by "
-                "their keys: until the repetition ends, they may show older values"
-            )
+        known = tables or {}
+        found += [_table_effect(view, each, known.get(each.name)) for each in view.planned.tables]
     return found
+
+
+def _table_effect(view: Snapshot, table: Table, then: TableState | None) -> str:
+    """Return a sentence about a table that receives rows again, and how to prevent that. `then` is
+    its state at the new position, if it is known."""
+    effect = "receives those rows a second time"
+    if table.keys:
+        effect = "is merged with those rows again, and may show older values until that ends"
+    remedy = "delete the rows there, or RESTORE the table and accept it with --accept-table"
+    if then is not None:
+        remedy = (
+            f"to restore it to its version at that position, run RESTORE TABLE "
+            f"delta.`{table.path}` TO VERSION AS OF {then.version}, which also undoes later writes "
+            f"of others, and then `eos recover {view.name} --accept-table {table.name} --yes`"
+        )
+    return f"the Delta table {table.name} ({table.path}) {effect}: {remedy}"
 
 
 def _moved(subject: str, moved: Moves) -> list[str]:

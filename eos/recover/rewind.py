@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from eos.errors import UsageError
 from eos.inspect.layout import record_time
 from eos.inspect.snapshot import Snapshot, bounds, names_of, short_deadline
-from eos.ledger.record import Ends, LedgerRecord
+from eos.ledger.record import Ends, LedgerRecord, TableState
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
 
@@ -23,7 +23,7 @@ def rewind(to: str) -> Verb:
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
-        record = _record(view, to)
+        record, following = _record(view, to)
         options = f"--rewind-to {record.offset}"
         view.require_same_topics()
         then, unchanged, remarks = _reachable(view, record)
@@ -46,7 +46,7 @@ def rewind(to: str) -> Verb:
             )
         remarks = [
             f"to the record of {record_time(record)}",
-            *consequences(view, moves(before.ends, required)),
+            *consequences(view, moves(before.ends, required), _tables(view, record, following)),
             *remarks,
         ]
         return LedgerChange(options, before, after, view.group(required), remarks)
@@ -54,7 +54,28 @@ def rewind(to: str) -> Verb:
     return verb
 
 
-def _record(view: Snapshot, to: str) -> LedgerRecord:
+def _tables(
+    view: Snapshot, record: LedgerRecord, following: LedgerRecord | None
+) -> dict[str, TableState]:
+    """Return the state of each Delta table that had exactly the rows up to the record.
+
+    An attempt's record has the states from before its rows, so the following record has them. If
+    the pipeline died in between, that record may be one that a table lacked the rows of. A table
+    that was recreated since has other versions.
+    """
+    newest_first = view.ledger.newest_first(short_deadline())
+    attempts = (each.offset for each in newest_first if each.attempt is not None)
+    least = next((offset for offset in attempts if offset <= record.offset), -1)
+    now = view.position.tables
+    return {
+        name: then
+        for name, then in (following or record).position.tables.items()
+        if then.version is not None and then.at >= least and name in now and now[name].id == then.id
+    }
+
+
+def _record(view: Snapshot, to: str) -> tuple[LedgerRecord, LedgerRecord | None]:
+    """Return the record to rewind to, and the one after it."""
     offset, time_ms = _parse_target(to)
     nearest: LedgerRecord | None = None
     for record in view.ledger.newest_first(short_deadline()) if view.last else ():
@@ -63,7 +84,7 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
         else:
             is_found, is_past = record.offset == offset, record.offset < offset
         if is_found:
-            return record
+            return record, nearest
         if is_past:
             following = f"; the next is {nearest.offset}" if nearest else ""
             raise UsageError(
