@@ -101,11 +101,12 @@ def _check_test_tables(pipeline: PipelineFile) -> Findings:
 
 
 def _check_delta_and_dedup(pipeline: PipelineFile) -> Findings:
-    if pipeline.dedup is not None and pipeline.sink.delta:
+    if pipeline.distinct is not None and pipeline.sink.delta:
         text = (
-            "expected no Delta table with `dedup`: after a crash, a table's missing rows are "
-            "computed again, which needs dedup's state from before that micro-batch, and only the "
-            "state after it is kept. Write the table in a separate pipeline that reads the topic"
+            "expected no Delta table with `dedup: {by: ...}`: after a crash, a table's missing "
+            "rows are computed again, which needs the keys that Spark knew before that "
+            "micro-batch, and Spark keeps only those after it. Write the table in a separate "
+            "pipeline that reads the topic"
         )
         yield ("dedup",), text
 

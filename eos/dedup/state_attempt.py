@@ -48,11 +48,13 @@ class VersionRecord(NamedTuple):
 class StateAttempt:
     """Dedup of one attempt: its function for Spark tasks, and the reports of its tasks.
 
-    `known` has the state files before the attempt, `save` commits those after it."""
+    `known` has the state files before the attempt, `save` commits those after it. `origin` has the
+    arguments of `StateVersions.begin`, with which the attempt can be repeated."""
 
     known: Files
     stage: DedupStage | ProducerScopeStage
     save: Callable[[Files, Mapping[str, Any]], VersionRecord]  # commits files as a version
+    origin: Mapping[str, Any]
 
     def validated(self) -> Counter[TopicPartition]:
         """Return how many records the tasks have validated, by source partition.

@@ -78,10 +78,14 @@ class StateVersions:
         An empty version means that no producer is known, and is accepted."""
         self._known(version)
 
-    def begin(self, version: str, *, accepts_gap: bool = False) -> StateAttempt:
+    def begin(
+        self, version: str, *, accepts_gap: bool = False, now_ms: int | None = None
+    ) -> StateAttempt:
         """Begin an attempt with this version of the states; if it is "", no producer is known.
 
-        With `accepts_gap`, records with the verdict `gap` are accepted."""
+        With `accepts_gap`, records with the verdict `gap` are accepted. The same version, records
+        and clock give the same verdicts. The clock is the current time, unless `now_ms` has an
+        earlier attempt's."""
         known = self._known(version)
         work = self._new_work()
         stage = ProducerScopeStage if self.policy.window else DedupStage
@@ -91,10 +95,11 @@ class StateVersions:
             work=str(work),
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
             known=manifests(known),
-            now_ms=int(time.time() * 1000),
+            now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
             topic=self.topic,
         )
-        return StateAttempt(known, opened, self._commit)
+        origin = {"before": version, "accepts_gap": accepts_gap, "now_ms": opened.now_ms}
+        return StateAttempt(known, opened, self._commit, origin)
 
     def maintain(self) -> None:
         """Delete what no reader of the table needs any more. Call it after the transaction has

@@ -17,7 +17,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from eos.checkpoint.files import files_for
 from eos.deadline import Deadline
@@ -135,12 +136,11 @@ class DeltaSinks:
         position: Position,
         last: LedgerRecord | None,
         source: LiveSource,
-        rows: Callable[[Ends, Ends, Mapping[str, int]], DataFrame],
+        rows: Callable[[Ends, Ends, Mapping[str, Any]], DataFrame],
     ) -> Mapping[str, TableState]:
         """Write the committed rows that tables lack, and return the state of every table.
 
-        `rows` returns the last step's rows of a range of the source, joined with lookup tables at
-        the given versions.
+        `rows` returns the last step's rows of a range of the source, as the given attempt had them.
         """
         self._ledger_id = ledger_id
         newest = newest_attempt(ledger) if position.tables else None
@@ -159,27 +159,27 @@ class DeltaSinks:
         if lacking:
             assert newest is not None, "a table can lack only an attempt"
             starts, ends = self._lacking_ranges(lacking, newest, position, source)
-            frame = self._recompute(lambda reads: rows(starts, ends, reads), newest, lacking)
+            frame = self._recompute(partial(rows, starts, ends), newest, lacking)
             found |= self._write(frame, lacking, newest.offset, found, "caught_up")
         return found
 
     def _recompute(
         self,
-        rows: Callable[[Mapping[str, int]], DataFrame],
+        rows: Callable[[Mapping[str, Any]], DataFrame],
         newest: LedgerRecord,
         lacking: Sequence[Table],
     ) -> DataFrame:
-        """Return the rows of the newest attempt again, joined with the versions of lookup tables
-        that it used. Raise PromiseBrokenError if such a version is gone."""
+        """Return the newest attempt's rows again. Raise PromiseBrokenError if they would differ."""
         from pyspark.errors import AnalysisException
 
         assert newest.attempt is not None, "a table can lack only an attempt"
-        reads = newest.attempt.get("reads", {})
         try:
-            return rows(reads)
-        except AnalysisException as error:
-            read = ", ".join(f"version {at} of {name}" for name, at in reads.items())
-            lost = f"{message_of(error)[:300]} (it was joined with {read or 'no versions'})"
+            return rows(newest.attempt)
+        except (AnalysisException, PromiseBrokenError) as error:
+            lost = error.message if isinstance(error, EosError) else message_of(error)[:300]
+            reads = newest.attempt.get("reads", {}).items()
+            read = ", ".join(f"version {at} of {name}" for name, at in reads)
+            lost = f"{lost} (it was joined with {read})" if read else lost
             raise self._gap(lacking, newest, lost) from error
 
     def _adopt(self, table: Table, last: LedgerRecord | None) -> TableState:

@@ -209,6 +209,11 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
         dedup.number(name, -1, INT64_MAX, 0)
     dedup.rows("gaps", _GAP_TYPES)
     dedup.rows("producers", _PRODUCER_TYPES)
+    if "repeat" in dedup.value:  # of `spark.dedup_run.DedupRun.repeat`; only with Delta tables
+        repeat = dedup.object("repeat")
+        repeat.text("before", pattern=_PRODUCERS)
+        repeat.number("now_ms", 0, TIME_MS_MAX)
+        repeat.flag("accepts_gap")
     return fields.value
 
 

@@ -19,6 +19,7 @@ from eos.run.stages import Stages
 from eos.run.task_errors import task_error
 from eos.spark import dead_letters
 from eos.spark.dedup_attempt import DedupAttempt
+from eos.spark.dedup_run import REPEAT
 from eos.spark.failure import Failure
 from eos.spark.fused_step import FusedStep
 from eos.spark.lookup_tables import pinned, versions
@@ -165,6 +166,8 @@ class MicroBatchWork(AttemptWork):
         self._stages.targets.require_same()
         dedup = self._dedup
         version, counts = ("", {}) if dedup is None else dedup.commit_states()
+        if dedup is not None and self._stages.tables is not None:
+            counts = {**counts, REPEAT: dedup.states.origin}
         return AttemptFacts(
             refused=dead_letters.counted(self.refused),
             records_read=self._records_read,
@@ -192,6 +195,8 @@ class MicroBatchWork(AttemptWork):
         rows = self._source_rows(self._floors)
         if self._ranges.records_max <= ONE_TASK_RECORDS_MAX:
             rows = rows.coalesce(1)
+        if self._dedup is not None:
+            rows = self._dedup.accepted_again(rows)
         rows = transformed(self._plan, rows)
         return replace(position, tables=tables.follow(rows, offset, position.tables))
 

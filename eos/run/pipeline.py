@@ -50,8 +50,9 @@ from eos.run.shutdown import Stopping
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.target_guard import TargetGuard
-from eos.run.task_errors import data_loss
-from eos.spark.dedup_run import DedupRun, dedup_of
+from eos.run.task_errors import data_loss, task_error
+from eos.spark.dedup_columns import as_stream
+from eos.spark.dedup_run import DedupRun, dedup_of, repeated
 from eos.spark.failure import Failure
 from eos.spark.lookup_tables import at_versions, pinned, require
 from eos.spark.session import open_session, write_checkpoints
@@ -181,7 +182,8 @@ class _Run:
         dedup = dedup_of(planned, self.crash)
         tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
         if tables is not None:
-            tables.check(transformed(planned, self._stream(planned, {})))
+            stream = as_stream(self._stream(planned, {}), planned.dedup)
+            tables.check(transformed(planned, stream))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
         reader = SourceReader(planned, choice, self.client, self.spark, self.bus)
@@ -212,7 +214,7 @@ class _Run:
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
                 dedup.require(batches.position)
-            self._settle(planned, source, batches, last, tables)
+            self._settle(planned, source, batches, last, dedup, tables)
         # The start record is written before Spark's first write to the checkpoint. If this run
         # crashes, the next run then finds no clean end, and in a remote state root it uses another
         # folder.
@@ -243,6 +245,7 @@ class _Run:
         source: LiveSource,
         batches: MicroBatches,
         last: LedgerRecord | None,
+        dedup: DedupRun | None,
         tables: DeltaSinks | None,
     ) -> None:
         """Write committed records to the Delta tables that lack them.
@@ -258,12 +261,18 @@ class _Run:
             return
         ids = self.client.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
 
-        def rows(starts: Ends, ends: Ends, versions: Mapping[str, int]) -> DataFrame:
+        def rows(starts: Ends, ends: Ends, attempt: Mapping[str, Any]) -> DataFrame:
             read = source_of(planned, starts).records(self.spark, ends)
+            try:
+                read = repeated(dedup, read, attempt.get("dedup", {}))
+            except EosError:
+                raise
+            except Exception as error:
+                raise task_error(Failure.of(error)) from error
             # The earlier attempt may have looked up new schema ids. Without them its records would
             # be rejected here.
             planned.decode.learned(read)
-            return transformed(at_versions(planned, versions), read)
+            return transformed(at_versions(planned, attempt.get("reads", {})), read)
 
         ledger_id = ids[topic].topic_id
         found = tables.settle(batches.ledger, ledger_id, position, last, source, rows)

@@ -102,6 +102,11 @@ class DedupAttempt:
         """Return the attempt's accepted rows and dead letters, for the job of the dead letters."""
         return accepted_and_dead(frame, self.rules, self.verdicts)
 
+    def accepted_again(self, frame: DataFrame) -> DataFrame:
+        """Return the accepted rows, evaluated again after the attempt has its last verdict."""
+        is_stage = isinstance(self.verdicts, DedupStage)
+        return accepted(frame, self.rules, self.verdicts if is_stage else self.states.lookup())
+
     @property
     def _accepts_all(self) -> bool:
         """Return whether an earlier job validated all records and each got `appended`."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from eos.dedup.policy import OPTIONS
 from eos.dedup.stamp_columns import StampRules
+from eos.dedup.state_attempt import summary_of
 from eos.dedup.validation_mode import ValidationMode, left_after, validation_mode
-from eos.errors import UnavailableError, UsageError
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.faults import CrashPlan
 from eos.ledger.record import Position
 from eos.observe import events
@@ -19,10 +20,16 @@ from eos.spark.dedup_attempt import DedupAttempt, validate, verdicts_of
 from eos.spark.dedup_columns import accepted, accepted_and_dead
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from pyspark.sql import DataFrame
 
     from eos.dedup.state_versions import StateVersions
     from eos.spark.dedup_attempt import Collect, Rows, Verdicts
+
+# The key in dedup's part of a ledger record that has what `DedupRun.repeat` needs.
+REPEAT = "repeat"
 
 
 class DedupRun:
@@ -83,6 +90,33 @@ class DedupRun:
         )
         return self._attempt
 
+    def repeat(self, rows: DataFrame, recorded: Mapping[str, Any]) -> DataFrame:
+        """Return the rows that a committed attempt accepted, out of all rows of its range.
+
+        `recorded` is dedup's part of the attempt's ledger record. Raise PromiseBrokenError if the
+        states from before the attempt are gone, or if the verdicts differ from those recorded.
+        """
+        of = recorded[REPEAT]
+        states = self._versions.begin(
+            of["before"], accepts_gap=of.get("accepts_gap", False), now_ms=of["now_ms"]
+        )
+        rules = replace(self._rules, policy=states.stage.policy)
+        mode, tasks = ValidationMode.VALIDATE_FIRST, self._parallelism
+        verdicts = verdicts_of(mode, lambda: rows, rules, states, lambda job: job.collect(), tasks)
+        if not rules.policy.window:
+            validate(rows, rules, verdicts)
+        found = summary_of(states.reports(), states.stage.policy.dead)
+        for name in ("verdicts", "dead_letters"):
+            if found[name] != recorded[name]:
+                raise PromiseBrokenError(
+                    "dedup_repeat_differs",
+                    f"dedup's {name} differ from those of the committed attempt: {found[name]} "
+                    f"instead of {recorded[name]}",
+                    hint="were settings of `dedup` changed, or did compaction remove source "
+                    "records? Restore the settings, then start again",
+                )
+        return accepted(rows, rules, verdicts)
+
     def committed(self, batch_id: int, bus: Bus) -> None:
         """Report dedup's result for a committed micro-batch, and clean up the states' table.
 
@@ -104,6 +138,22 @@ class DedupRun:
             self._versions.maintain()
         except UnavailableError as error:  # nothing is lost, and the next commit tries it again
             bus.emit(events.Warned(error.message))
+
+
+def repeated(dedup: DedupRun | None, rows: DataFrame, recorded: Mapping[str, Any]) -> DataFrame:
+    """Return the rows that dedup accepted in a committed attempt: all, if it had no dedup.
+
+    `recorded` is dedup's part of the attempt's ledger record.
+    """
+    if REPEAT not in recorded:
+        return rows
+    if dedup is None:
+        raise PromiseBrokenError(
+            "dedup_removed",
+            "the attempt dropped duplicates, but the pipeline file has no `dedup` any more",
+            hint="restore `dedup` until the tables have the attempt's rows",
+        )
+    return dedup.repeat(rows, recorded)
 
 
 def dedup_of(planned: Plan, crash: CrashPlan) -> DedupRun | None:

@@ -27,6 +27,7 @@ sink:
   kafka: {topic: out}
   delta:
 """
+BY_COLUMNS = "dedup: {by: [offset], within: 1 day, watermark: timestamp}\n"
 DEDUP = """\
 dedup: {producer: {id: header(p), epoch: header(e), sequence: header(s)}}
 """
@@ -94,9 +95,12 @@ def test_a_sink_writes_a_topic_or_a_table(tmp_path: Path) -> None:
             load_pipeline(path, {})
 
 
-def test_dedup_beside_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected no Delta table with `dedup`"):
-        load_pipeline(written(tmp_path, "{path: a}", more=DEDUP), {})
+def test_only_dedup_that_spark_keeps_is_refused_beside_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "{path: a}", more=DEDUP)
+    assert load_pipeline(path, {}).producers is not None
+    path.write_text(path.read_text().replace(DEDUP, BY_COLUMNS))
+    with pytest.raises(UsageError, match=r"no Delta table with `dedup: \{by"):
+        load_pipeline(path, {})
 
 
 def test_plan_tells_what_a_table_is_promised(tmp_path: Path) -> None:

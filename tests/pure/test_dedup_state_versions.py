@@ -65,6 +65,27 @@ def test_some_of_many_gaps_are_listed(tmp_path):
     assert [each[2] for each in done.summary["gaps"]] == [f"{n:03}" for n in range(20)]
 
 
+@pytest.mark.parametrize("window", [0, 1000])
+def test_an_attempt_is_repeated_by_its_version_and_clock(tmp_path, window):
+    """As a startup does that writes its rows to a Delta table, maybe long after the attempt."""
+    made = versions_in(tmp_path, policy(forget_ms=3_600_000, window=window))
+    first, _ = committed(made, "", (A, 0, 0), (A, 0, 1))
+    sent = rows((A, 0, 1), (A, 0, 2), (B, 0, 0), start=2)
+    attempt = made.begin(first.version)
+    found = verdicts_of(attempt, sent)
+    assert list(found.values()) == ["duplicate", "appended", "appended"]
+    after = attempt.commit()
+
+    origin = dict(attempt.origin)
+    restarted = versions_in(tmp_path, policy(forget_ms=3_600_000, window=window))
+    restarted.require(after.version)
+    version, late = origin.pop("before"), origin["now_ms"] + 3_600_000
+    assert verdicts_of(restarted.begin(version, **origin), sent) == found
+    # Neither the states after it nor another clock give the same verdicts.
+    assert verdicts_of(restarted.begin(after.version, **origin), sent) != found
+    assert verdicts_of(restarted.begin(version, **{**origin, "now_ms": late}), sent) != found
+
+
 def test_an_uncommitted_attempt_leaves_nothing_to_the_next(tmp_path):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))

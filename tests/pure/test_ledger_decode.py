@@ -45,6 +45,7 @@ def attempt() -> AttemptRecord:
         "producers": [["events", 0, "till-7", "duplicate", 1, 2, 2]],
         "gaps": [["events", 0, "till-7", 3, 38, 41, 812]],
         "states": 12,
+        "repeat": {"before": "11/0f3a/9", "now_ms": 1_000, "accepts_gap": False},
     }
     receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1) for p in range(2)]
     starts = dict.fromkeys(ENDS, 2)
@@ -157,6 +158,9 @@ def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
         (["attempt", "receipts"], {}),
         (["attempt", "refused", "json"], 1),
         (["attempt", "dedup", "gaps"], [[1]]),
+        (["attempt", "dedup", "repeat"], {"before": "12/../9", "now_ms": 5}),
+        (["attempt", "dedup", "repeat"], {"before": "", "now_ms": "5"}),
+        (["attempt", "dedup", "repeat", "accepts_gap"], 1),
         (["failed"], [{"producer_id": 1}]),
         (["note"], []),
         (["pipeline"], "other"),
