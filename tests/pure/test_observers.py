@@ -114,8 +114,9 @@ def test_a_flooded_observer_loses_events_which_are_counted_and_warned_about_once
 def test_a_failing_observer_gets_the_next_event_and_is_warned_about_once(
     error: BaseException,
 ) -> None:
-    seen, bus, others = [], Bus(), []
+    seen, bus, others, arrived = [], Bus(), [], threading.Event()
     bus.subscribe(others.append)
+    bus.subscribe(lambda event: isinstance(event, events.Warned) and arrived.set())
 
     def fails(event: events.Event) -> None:
         if isinstance(event, events.MicroBatchSkipped):
@@ -125,8 +126,6 @@ def test_a_failing_observer_gets_the_next_event_and_is_warned_about_once(
     with observing("p", bus, [observer(fails)], OFF):
         for number in range(10):
             bus.emit(skipped(number))
-        arrived = threading.Event()
-        bus.subscribe(lambda event: isinstance(event, events.Warned) and arrived.set())
         assert arrived.wait(HANG_S)
     assert seen == [skipped(number) for number in range(10)]
     (warned,) = [each for each in others if isinstance(each, events.Warned)]

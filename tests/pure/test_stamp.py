@@ -94,7 +94,7 @@ def test_what_is_refused(tmp_path):
         stamp.acknowledged()
     with pytest.raises(StampError, match="the file of producer 'a'"):
         Stamp(path, "b")
-    with pytest.raises(ValueError, match="expected an id"):
+    with pytest.raises(ValueError, match="expected a name"):
         Stamp(path, "")
     for body in ("", "[]", json.dumps({"format": 2})):
         path.write_text(body)
