@@ -15,12 +15,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eos.checkpoint.offset_log import Ranges
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.run.progress import source_ends
+
+if TYPE_CHECKING:
+    from eos.run.query import PipelineQuery
+    from eos.transaction.micro_batch import MicroBatches
 
 _TICK_S = 5.0
 _ENDS_MAX = 1000  # remembered for each topic
@@ -87,6 +91,18 @@ class LagWatch:
     def _run(self) -> None:
         while not self._end.wait(_TICK_S):
             self.poll()
+
+
+def lag_watch(
+    running: Any, query: PipelineQuery, batches: MicroBatches, emit: Callable[[events.Event], None]
+) -> LagWatch:
+    """Return the watch of a running query. `running` is Spark's query."""
+    return LagWatch(
+        lambda: running.lastProgress,
+        lambda: query.planned,
+        lambda: batches.position.ends,
+        emit,
+    )
 
 
 @contextmanager

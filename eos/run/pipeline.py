@@ -44,7 +44,7 @@ from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.java_client_errors import source_refusal
-from eos.run.lag_watch import LagWatch, watching_lag
+from eos.run.lag_watch import lag_watch, watching_lag
 from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
@@ -258,8 +258,7 @@ class _Run:
         """Write committed records to the Delta tables that lack them.
 
         Call it before the start record is written. Otherwise, after another crash, the start record
-        would be the ledger's last one, and the attempt whose rows a table lacks would be an earlier
-        record.
+        would be the ledger's last one, and no longer the attempt whose rows a table lacks.
         """
         position, topic = batches.position, planned.names.ledger
         if tables is None:
@@ -267,6 +266,7 @@ class _Run:
             batches.position = replace(position, tables={})
             return
         ids = self.client.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
+        ledger_id = ids[topic].topic_id
 
         def rows(starts: Ends, ends: Ends, attempt: Mapping[str, Any]) -> DataFrame:
             read = source_of(planned, starts).records(self.spark, ends)
@@ -276,12 +276,10 @@ class _Run:
                 raise
             except Exception as error:
                 raise task_error(Failure.of(error)) from error
-            # The earlier attempt may have looked up new schema ids. Without them its records would
-            # be rejected here.
+            # The earlier attempt may have looked up new schema ids; its records need them here.
             planned.decode.learned(read)
             return transformed(at_versions(planned, attempt.get("reads", {})), read)
 
-        ledger_id = ids[topic].topic_id
         found = tables.settle(batches.ledger, ledger_id, position, last, source, rows)
         batches.position = replace(position, tables=found)
 
@@ -342,7 +340,8 @@ class _Run:
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
                 if self.is_observed:
-                    stack.enter_context(watching_lag(self._lag_watch(running, query, batches)))
+                    lag = lag_watch(running, query, batches, self.bus.emit)
+                    stack.enter_context(watching_lag(lag))
 
                 def end(error: EosError) -> None:
                     query.error = error
@@ -364,14 +363,6 @@ class _Run:
         reason = _ASKED if self.stopping.is_requested else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
-
-    def _lag_watch(self, running: Any, query: PipelineQuery, batches: MicroBatches) -> LagWatch:
-        return LagWatch(
-            lambda: running.lastProgress,
-            lambda: query.planned,
-            lambda: batches.position.ends,
-            self.bus.emit,
-        )
 
     def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
         """Return the error to raise for a query that failed.
