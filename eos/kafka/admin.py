@@ -16,7 +16,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from eos.deadline import Deadline
-from eos.errors import KafkaRefusedError, UnavailableError
+from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
 from eos.kafka.acls import RESOURCES
 from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
@@ -207,6 +207,10 @@ def committed_offsets(
             )
         except NoCoordinatorError as none:
             raise refused("FindCoordinator", none.error, f"group {group}") from none
+        except NoAnswerError:
+            if not error:
+                raise
+            break  # too little time was left for this try; the earlier answer explains more
         answer = response.groups[0]
         results = list(_results(answer))
         error = next((e for e in (answer.error_code, *(r.error_code for _, r in results)) if e), 0)

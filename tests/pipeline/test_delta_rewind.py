@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from support import kafka_io, lake
 from support.brokers import Kafka
@@ -26,6 +27,7 @@ def recovered(project: Project, *words: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long  # several runs of Spark
 def test_restored_tables_get_each_row_once_after_a_rewind(
     tmp_path: Path, broker: Kafka, with_delta: WarmDriver
 ) -> None:
