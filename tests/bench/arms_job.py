@@ -149,12 +149,18 @@ class Job:
         return cpu_seconds_of_session(os.getsid(0)) + sum(map(cpu_seconds_of, self.brokers))
 
     def _progress(self) -> dict[str, Any]:
-        progress = [p for p in self.queries[-1].recentProgress if p["numInputRows"]]
+        progress = self._triggers()
         return {
             "records": sum(p["numInputRows"] for p in progress),
             "trigger_ms": [p["durationMs"]["triggerExecution"] for p in progress],
             "phases_ms": progress[-1]["durationMs"],
         }
+
+    def _triggers(self) -> list[Any]:
+        """Spark's progress of each trigger that read something. Spark does not count the rows that
+        the Arrow reader reads, but has their offsets."""
+        recent = self.queries[-1].recentProgress
+        return [p for p in recent if any(s["startOffset"] != s["endOffset"] for s in p["sources"])]
 
     def _loop(self, name: str, client: str) -> dict[str, Any]:
         """In a process of its own, which counts to our session. A slow one gets a share of the

@@ -24,12 +24,11 @@ class Job(arms_job.Job):
             write_checkpoints(self.spark, is_local=arm == FILES)
         found = super().run(arm, number)
         if arm == "eos":
-            found["records"] = self._progress()["records"]
             found |= {"steps_ms": list(STEPS.taken), "jvm_calls": list(STEPS.calls)}
         return found
 
     def _progress(self) -> dict[str, Any]:
-        every = [p["durationMs"] for p in self.queries[-1].recentProgress if p["numInputRows"]]
+        every = [p["durationMs"] for p in self._triggers()]
         return {**super()._progress(), "phases_ms": every}
 
 
