@@ -1,4 +1,4 @@
-"""Which transactions do the audit table's rows describe, and do they contradict exactly-once?
+"""The audit table's rows as transactions, and contradictions between them.
 
 The audit table has a row for each transaction of a pipeline and each target partition.
 """

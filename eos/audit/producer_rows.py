@@ -1,4 +1,4 @@
-"""Which rows of the table `producers` does a pipeline's producer state become, and back?
+"""Conversion of producer states to rows of the table `producers`, and back.
 
 One row for each target partition and producer id, and one for the transactional id, which has no
 partition. The columns `epoch`, `first`, `last`, `run` and `at_ms` are those of dedup's states

@@ -1,4 +1,4 @@
-"""Which states do leaders and coordinator keep of a pipeline's producers after a ledger record?
+"""State of a pipeline's producers at leaders and coordinator, replayed from the ledger.
 
 This replays the ledger through the broker's rules (`eos.producers`), one record at a time. Each
 acknowledged record batch gets the verdict that the leader must have reached from the state before
@@ -249,7 +249,7 @@ class ProducerStates:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a receipt reports of one partition."""
+    """The record batches of one partition that a receipt reports."""
 
     receipt: Mapping[str, Any]
     batches: tuple[AppendedBatch, ...]

@@ -1,4 +1,4 @@
-"""Which rows of the audit table (`transactions`) does a ledger record become?
+"""Conversion of a ledger record to rows of the audit table `transactions`.
 
 There is one row for each transaction and target partition; a transaction without a target has one
 row. An aborted attempt is listed by the next ledger record, and its row has that record's offset.

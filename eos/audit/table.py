@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
@@ -74,10 +74,7 @@ class AuditTable:
     name: str
     description: str
     schema: pa.Schema
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        raise NotImplementedError
+    settings: ClassVar[Mapping[str, str]]
 
     def __init__(self, location: Path) -> None:
         self.location = location
@@ -132,7 +129,7 @@ class AuditTable:
             )
 
     def clean(self) -> int:
-        """Delete data files that no snapshot of the last hour uses, and old entries of the log.
+        """Delete data files that no retained snapshot uses, and old entries of the log.
 
         Return the number of deleted data files.
         """
@@ -140,9 +137,9 @@ class AuditTable:
         with self._delta_errors():
             table = self._open()
             # Check all files in the folder, not only those that the log lists as deleted: a
-            # checkpoint drops these entries after the same hour, so a third of all files would
-            # never be deleted. Files younger than an hour are kept, also those of a commit in
-            # progress.
+            # checkpoint drops these entries after the same time, so a third of all files would
+            # never be deleted. Files younger than `deletedFileRetentionDuration` are kept, also
+            # those of a commit in progress.
             removed = table.vacuum(dry_run=False, full=True)
             table.create_checkpoint()
             table.cleanup_metadata()
@@ -225,10 +222,7 @@ class TransactionsTable(AuditTable):
     name = "transactions"
     description = "One row for each transaction and target partition, by pipeline."
     schema = SCHEMA
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        return _SETTINGS
+    settings = _SETTINGS
 
     def append(self, rows: pa.Table, app: str, version: int) -> None:
         """Append rows and record `version` under the name `app`, in one Delta commit.
@@ -244,10 +238,7 @@ class ProducersTable(AuditTable):
     name = "producers"
     description = "One row for each target partition and producer id, by pipeline."
     schema = PRODUCERS_SCHEMA
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        return _PRODUCERS_SETTINGS
+    settings = _PRODUCERS_SETTINGS
 
     def rows(self, pipeline: str) -> Sequence[Mapping[str, Any]]:
         """Return a pipeline's rows from the snapshot that `known` read."""

@@ -1,4 +1,4 @@
-"""Which object keeps the audit table of a run up to date, if the run has one?"""
+"""Access to the object that updates the audit table of a run, if it has one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _SHOWS = "this value is printed in plans, logs, errors and Spark's web UI"
 
 
 class Visibility(Enum):
-    """Where the value of a configuration file may be shown after substitution."""
+    """The places at which a value of a configuration file may be shown after substitution."""
 
     SECRET = "nowhere"  # noqa: S105 - handed on as a reference only
     VALUE = "in a profile"  # at the place that needs it

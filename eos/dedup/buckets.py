@@ -1,4 +1,4 @@
-"""Which Parquet file holds the dedup state of a producer?
+"""Assignment of producers' dedup states to Parquet files.
 
 States are divided into buckets by a hash of the producer's id, and each bucket is one file. Each
 source partition has its own buckets, because a producer has one sequence per partition. With

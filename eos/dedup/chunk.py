@@ -1,4 +1,4 @@
-"""Which verdicts do the records of one chunk get, and how do the producers' states advance?
+"""Verdicts on the records of one chunk, and the producers' states after it.
 
 A chunk is the rows of one partition that a task validates together. Most producers are continuing:
 each of their records has the next sequence number. Under any rules the verdict of these records is

@@ -1,4 +1,4 @@
-"""Which verdict does each record of one source partition get with `scope: partition`?
+"""Validation of the records of one source partition with `scope: partition`.
 
 The validator compares each record's sequence number with its producer's state, on Arrow columns.
 Rows arrive in chunks, and `chunk.decide` decides one chunk at a time. Only the state files of the

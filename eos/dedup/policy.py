@@ -1,4 +1,4 @@
-"""Which verdicts drop a record, accept it, send it to the dead letters, or end the run?
+"""Policy that says which verdicts drop, accept or reject a record, or end the run.
 
 A verdict is the result of comparing a record's sequence number with the state of its producer.
 """

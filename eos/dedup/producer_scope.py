@@ -1,4 +1,4 @@
-"""Which verdict does each record get if a producer's numbers span several partitions?
+"""Verdicts on records if a producer's numbers span several partitions.
 
 `scalar_producer_scope` is the specification, with the rules and a worked example. This module
 decides all records of a shard (a sixteenth of the producers, by hash) at once, with numpy.

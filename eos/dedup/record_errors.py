@@ -1,4 +1,4 @@
-"""Which error ends the run if dedup rejects a record?
+"""Errors that end the run if dedup rejects a record.
 
 The error names the record's position, producer, epoch and sequence, and the expected sequence.
 """

@@ -1,4 +1,4 @@
-"""Which verdict does each record get with `scope: producer`? The specification.
+"""The verdict on each record with `scope: producer`, one by one: the specification.
 
 This module decides one record after the other, and remembers every accepted number.
 `producer_scope` decides the records of many producers at once, and keeps smaller states. A test

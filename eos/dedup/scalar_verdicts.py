@@ -1,4 +1,4 @@
-"""Which verdict does each record get with `scope: partition`? The specification.
+"""The verdict on each record with `scope: partition`, one by one: the specification.
 
 This module decides one record after the other, and remembers every accepted number.
 `partition_validator` decides many records at once, and keeps smaller states. A test compares the

@@ -1,4 +1,4 @@
-"""Which files does a task write after it validated all records of a partition or shard?
+"""Files that a task writes after it validated all records of a partition or shard.
 
 It writes the changed states of producers as Parquet files. Then it writes a JSON report that names
 these files. The driver adds the files to the Delta table of states later.

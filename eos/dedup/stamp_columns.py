@@ -1,4 +1,4 @@
-"""Which SQL reads a record's stamp from the columns of Spark's Kafka source?
+"""SQL that reads a record's stamp from the columns of Spark's Kafka source.
 
 A stamp is the producer id, epoch and sequence number that the upstream gave the record.
 """

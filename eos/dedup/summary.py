@@ -1,4 +1,4 @@
-"""What does a task report about the records that it validated?
+"""Summary of the records that a task validated.
 
 The report has counts by verdict, the producers of unusual records, and gaps. The driver adds the
 reports up for the ledger record.

@@ -1,4 +1,4 @@
-"""Which commits does a Delta table have since a known version?
+"""Commits of a Delta table since a known version.
 
 Each commit is a file in the table's log, named after its version. So the commits after a known
 version are read by name, without listing the folder or loading a snapshot. The log may be on a

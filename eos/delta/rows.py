@@ -1,4 +1,4 @@
-"""Which rows and columns that a pipeline's last step returns does a Delta table get?"""
+"""Rows and columns of a pipeline's last step that a Delta table gets."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TablesInLedger:
-    """What the ledger has about Delta tables: topic id, last position and newest attempt."""
+    """The part of the ledger about Delta tables: topic id, last position and newest attempt."""
 
     ledger_id: str
     position: Position

@@ -1,4 +1,4 @@
-"""What does `eos recover` report of a pipeline if it is called without an option?
+"""The report of `eos recover` without an option.
 
 It compares the offsets of ledger, group, checkpoint and source, and predicts the next run.
 """

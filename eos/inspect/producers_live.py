@@ -1,4 +1,4 @@
-"""Does the table `producers` agree with the leaders now, row by row? Changes nothing.
+"""Comparison of the table `producers` with the leaders, row by row. Changes nothing.
 
 A leader may be newer than the table: an attempt is open, or was aborted after the last ledger
 record. The coordinator's epoch shows that. Such a row is listed, but is no finding.
@@ -63,7 +63,7 @@ def compare_live(cluster: ClusterView, states: ProducerStates) -> ProducersCompa
         found = compare(states, producers, cluster.transaction(), int(time.time() * 1000))
         if not found.findings:
             break
-        time.sleep(pause_s)
+        time.sleep(pause_s)  # nothing signals that a marker has arrived
     return found
 
 

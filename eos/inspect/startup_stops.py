@@ -1,4 +1,4 @@
-"""Which `eos recover` commands fix the errors that would stop the next startup?"""
+"""The `eos recover` commands that fix errors of the next startup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which permission is missing if a broker rejects a request, and which command grants it?
+"""The permission that is missing if a broker rejects a request, and how to grant it.
 
 The broker's error code names only the kind of the resource. The operation and the resource name
 follow from the request. This module does not know the user: `errors.with_principal` adds it later.

@@ -1,4 +1,4 @@
-"""What does each Kafka error code mean for a transaction, request by request?
+"""Meaning of each Kafka error code for a transaction, by request.
 
 One code may need different reactions: if Produce returns INVALID_TXN_STATE, the attempt ends; if
 EndTxn returns it, the result is unknown. `transaction.protocol` decides what to do with an outcome.

@@ -1,4 +1,4 @@
-"""Which answer does a partition's leader give to a record batch?
+"""The answer of a partition's leader to a record batch.
 
 `state` has the rules. Its verdicts are finer than the leader's answers: this module joins them
 again. The leader recognizes a duplicate only if its range equals a retained one.

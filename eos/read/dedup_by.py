@@ -1,4 +1,4 @@
-"""Which records are duplicates by columns that the user names (`dedup: by`)?
+"""Removal of duplicates by columns that the user names (`dedup: by`).
 
 Spark keeps the first row of each key and drops the later ones. It remembers a key until the
 watermark is later than the row's time by `within`. A row older than the watermark is dropped, since

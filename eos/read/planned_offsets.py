@@ -1,4 +1,4 @@
-"""Which offsets has Spark planned for the current micro-batch?
+"""Offsets that Spark planned for the current micro-batch.
 
 The driver commits the offsets in the checkpoint's file `offsets/N`. Spark writes its plan to that
 file, but reads the source according to the plan in memory. So the running query's plan is compared

@@ -1,4 +1,4 @@
-"""Which dead letters of a pipeline were not replayed yet, by the rule that rejected them?
+"""Dead letters of a pipeline that were not replayed yet, by the rule that rejected them.
 
 Replays of a rule have a transactional id, a group and a ledger of their own, named after pipeline
 and rule. With one position for all rules, a replay of one rule would skip the dead letters of all

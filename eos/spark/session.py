@@ -1,4 +1,4 @@
-"""Which Spark settings does a pipeline need, and which would break exactly-once?"""
+"""Spark settings that a pipeline needs, and those that would break exactly-once."""
 
 from __future__ import annotations
 

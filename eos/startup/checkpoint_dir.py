@@ -1,4 +1,4 @@
-"""Which checkpoint folder does a run use, and which old folders does it remove?
+"""Choice of the checkpoint folder for a run, and removal of old folders.
 
 On local disks a rename fails if the name exists, so two instances never write one file. In other
 stores a rename may consist of a check, a copy and a delete (S3A). There this can happen:

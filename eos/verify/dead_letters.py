@@ -1,4 +1,4 @@
-"""Which source records did dedup reject and send to the dead-letter topic?
+"""Source records that dedup rejected and sent to the dead-letter topic.
 
 Dedup did not store their sequence numbers as accepted. So these records do not prove that a later
 record is a duplicate. Dead letters of other rules are ignored: dedup had accepted those records

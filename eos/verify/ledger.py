@@ -1,4 +1,4 @@
-"""Which records does the ledger have, and which of them did another producer write?
+"""The ledger's records, and those among them that another producer wrote.
 
 The ledger is the pipeline's own topic. `eos verify` reads it like any other topic, without a fence,
 so a running pipeline is not disturbed.

@@ -1,4 +1,4 @@
-"""Which values of the cluster, the checkpoint and Delta tables does `eos verify` compare?
+"""Values of cluster, checkpoint and Delta tables that `eos verify` compares.
 
 They are copies of the ledger's position: group offsets, Spark's checkpoint, the coordinator's
 state, open transactions and the last writes to Delta tables.

@@ -1,4 +1,4 @@
-"""Which records of a source partition are duplicates or fenced, and which record proves it?
+"""Proofs that records of a source partition are duplicates or fenced.
 
 The proofs use only stamps (producer id, epoch, sequence), and no state of dedup. A record is a
 duplicate if an earlier record of its partition has the same stamp. It is fenced if an earlier

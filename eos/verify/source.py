@@ -1,4 +1,4 @@
-"""What does a source partition have at the offsets that the pipeline's transactions read?
+"""Records of a source partition at the offsets that the pipeline's transactions read.
 
 Each offset counts as a record, a record of an aborted transaction, a control record, or removed.
 """

@@ -1,4 +1,4 @@
-"""Which stamp (producer id, epoch and sequence) did the upstream give each source record?
+"""Stamps (producer id, epoch, sequence) that the upstream gave to source records.
 
 Stamps are read by the same rules as in dedup, but from record batches and without Spark. A producer
 id becomes a 64-bit hash, so a record takes 32 bytes. Among a million producers, two have the same

@@ -1,4 +1,4 @@
-"""Which input does a verification of a pipeline get, and what does its result contain?"""
+"""Input and result of a verification of a pipeline."""
 
 from __future__ import annotations
 
