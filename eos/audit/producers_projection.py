@@ -78,6 +78,8 @@ class ProducersProjection:
         self._states: ProducerStates | None = None  # as of `_version`
         self._version = -1
         self._app = ""
+        # Committed to the table, but not returned yet: a later commit of that call failed.
+        self._unreported: list[Finding] = []
 
     def known(self, source: LedgerSource) -> int:
         """Return the last ledger offset in the table, and load its states if they are not."""
@@ -118,7 +120,8 @@ class ProducersProjection:
             states.expire()
             self._commit(states, chunk.records[-1].offset, source, reached)
             result.until = self._version
-            result.findings += found
+            self._unreported += found
+        result.findings, self._unreported = self._unreported, []
         return result
 
     def _states_before(self, first: int, source: LedgerSource) -> ProducerStates:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eos.audit import producer_rows
 from eos.audit.producer_states import PRODUCERS_MAX, EntryKey, ProducerStates
+from eos.audit.producers_projection import LedgerChunk, LedgerSource, ProducersProjection
+from eos.audit.table import ProducersTable
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
 from eos.inspect.producers_live import RowStatus, compare
 from eos.kafka.api import DescribedProducer, DescribedTransaction, Identity, TopicPartition
 from eos.kafka.records.parser import Marker
@@ -127,6 +132,28 @@ def test_a_falsified_receipt_is_found(written, cases):
     if "verdict" in cases:
         assert states.entries[KEY].verdict is not BrokerVerdict.APPENDED
         assert all(each.ledger_offset == 0 for each in found)
+
+
+def test_findings_of_a_chunk_are_reported_although_the_next_chunk_could_not_be_read(tmp_path: Path):
+    wrong = attempt(0, replace(receipt(batches(2, 3, 4)), batches=batches(2, 3, 4)[1:]))
+    right = attempt(1, receipt(batches(2, offset=200)))
+    source = LedgerSource("orders", LEDGER, "id", "orders", "orders/id", 0, 3, (DAY_MS, DAY_MS))
+    projection = ProducersProjection(ProducersTable(tmp_path / "producers"))
+    is_down = True
+
+    def read(first: int, _end: int, _deadline: Deadline) -> LedgerChunk:
+        if first and is_down:
+            raise UnavailableError("example", "no broker answers")
+        record = right if first else wrong
+        return LedgerChunk([record], {record.offset: tv2(record)}, bool(first))
+
+    arguments = source, read, lambda _: None, Deadline.after_ms(60_000)
+    with pytest.raises(UnavailableError):
+        projection.catch_up(*arguments)
+    is_down = False
+    result = projection.catch_up(*arguments)
+    assert (result.until, [each.case for each in result.findings]) == (2, ["verdict"])
+    assert projection.catch_up(*arguments).findings == []
 
 
 def test_sums_that_the_record_batches_contradict_are_found():
