@@ -20,6 +20,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 DIRECT = "direct://"  # the proxy_url that selects `_Socket`: a connection without a proxy
 
 
+# `type: ignore[misc]` below: kafka-python has no type hints, so mypy can't check a base class.
 class _Socket(KafkaNetSocket):  # type: ignore[misc]
     """Socket that connects like its base class without a proxy, and closes on failure."""
 
