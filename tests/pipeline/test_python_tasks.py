@@ -17,6 +17,8 @@ from support.brokers import Kafka
 from support.executor_faults import FaultyRun
 from support.project import Project, WarmDriver
 
+from eos.testing import outside
+
 PARTITIONS = 4
 SMALL, LARGE = 1_000, 51_000  # one task; an exchange
 STEPS = {
@@ -63,16 +65,17 @@ def declare(project: Project, step: str, records: int, source: str) -> None:
 
 def fill(bootstrap: str, topic: str, count: int) -> None:
     kafka_io.create_topics(bootstrap, PARTITIONS, topic)
-    producer = kafka_io.producer(bootstrap)
     now_ms = int(time.time() * 1000)
-    for number in range(count):
-        headers = [("a", b"1"), ("a", None)][: number % 3]
-        value = None if number % 11 == 0 else b"v%d" % number
-        producer.produce(
-            topic, value, b"k%d" % (number % 97), headers=headers, timestamp=now_ms - number * 50
-        )
-        producer.poll(0)
-    assert producer.flush(300) == 0
+
+    def record(number: int) -> dict[str, object]:
+        return {
+            "key": b"k%d" % (number % 97),
+            "value": None if number % 11 == 0 else b"v%d" % number,
+            "headers": [("a", b"1"), ("a", None)][: number % 3],
+            "timestamp": now_ms - number * 50,
+        }
+
+    outside.fill(bootstrap, topic, (record(number) for number in range(count)))
 
 
 def read(bootstrap: str, topic: str) -> dict[int, list[Record]]:

@@ -151,9 +151,13 @@ def _watch(process: subprocess.Popen[bytes], name: bytes) -> int:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("reader", "client"), [("arrow", "AdminClientConfig"), ("spark", "ConsumerConfig")]
+)
 def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
-    secured: SecuredKafka, own: Project
+    secured: SecuredKafka, own: Project, reader: str, client: str
 ) -> None:
+    """Spark's log has the settings of the Java client that each reader uses."""
     events = own.folder / "state" / "events"
     events.mkdir(parents=True)
     (own.folder / "conf" / "log4j2.properties").write_text(EVERYTHING)
@@ -161,7 +165,7 @@ def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
     spark += "    spark.eventLog.compress: false\n"
     secure(own, secured.login, spark, **login(secured, f"${{{VARIABLE}}}"))
     secured.grant(rights(own))
-    code, said, seen = run_watched(own, **{VARIABLE: PASSWORD})
+    code, said, seen = run_watched(own, EOS_READER=reader, **{VARIABLE: PASSWORD})
     assert code == 0, said
     check(own)
     assert seen > 10, "the processes that were looked at are not those of the run"
@@ -180,7 +184,7 @@ def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
         assert PASSWORD not in done.stdout + done.stderr
     logged = [path for path in events.rglob("events_*") if path.is_file()]
     assert any("SparkListenerSQLExecutionStart" in path.read_text() for path in logged)
-    assert "ConsumerConfig" in (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
+    assert client in (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
     assert list(own.folder.rglob("offsets/0")), "no checkpoint was looked at"
     assert holding(PASSWORD, [own.folder]) == []
     ledger = kafka_io.read(secured.broker.bootstrap, own.ledger)
@@ -220,28 +224,31 @@ def test_plain_over_tls_with_a_secret_from_a_file(
 
 
 @pytest.mark.long
-def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
-    secured: SecuredKafka, own: Project, tmp_path: Path
+@pytest.mark.parametrize(
+    ("reader", "code"),
+    [("arrow", "[kafka_topic_authorization_failed]"), ("spark", "[source_access_denied]")],
+)
+def test_a_permission_revoked_during_a_run_is_named(
+    secured: SecuredKafka, own: Project, tmp_path: Path, reader: str, code: str
 ) -> None:
-    """A start would tell by itself: it commits the source's offsets with its first record. Taken
-    away later, the right is missed by the source in an executor."""
+    """The startup asks for the permission itself; after it, an executor is the first to lack it."""
     (tmp_path / "secret").write_text(PASSWORD)
     secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}"))
     secured.grant(rights(own))
     own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
-    run = own.start_warm()
+    run = own.start_warm(EOS_READER=reader)
     wait_until(lambda: all_read(own) or run.poll() is not None)
     missing = Right("--topic", own.source, "Read")
     secured.grant([missing._replace(operation="Describe")])  # the driver may still look
     secured.revoke(missing)
     kafka_io.fill(secured.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
     assert run.wait() == 4, run.said()
-    assert f"Spark's source access: Not authorized to access topics: [{own.source}]" in (run.said())
+    assert code in run.said()
     assert f"User:{USER} lacks READ on Topic '{own.source}'." in run.said()
     assert f"--allow-principal User:{USER} --operation Read --topic {own.source}" in run.said()
     secured.grant([missing])
     own.declare(200, PARTITIONS, text=PIPELINE)
-    again = own.run_warm()
+    again = own.run_warm(EOS_READER=reader)
     assert again.returncode == 0, again.stderr
     check(own, 2 * RECORDS)
 
