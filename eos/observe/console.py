@@ -112,7 +112,7 @@ def _failed_line(event: events.AttemptFailed) -> str:
     then = "it is retried" if event.will_redo else "it is not retried"
     return (
         f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
-        f"{event.reason}; {then}"
+        f"{event.reason.rstrip('.')}; {then}"
     )
 
 
