@@ -298,7 +298,7 @@ def test_a_restore_that_removes_rows_stops_a_run(made: Project) -> None:
     said(made, "recover")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:
     lake.declare(made, 1000)
     lake.feed(made, range(5))
@@ -373,7 +373,7 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert told["findings"] == []
 
 
-@pytest.mark.long  # six runs; test_cases.py and test_docs_combinations.py look at the three files
+@pytest.mark.nightly  # six runs; test_cases.py, test_docs_combinations.py look at the files, too
 def test_the_chain_of_three_has_each_sale_in_the_table_once(
     tmp_path: Path, broker: Kafka, with_delta: WarmDriver, capfd: pytest.CaptureFixture[str]
 ) -> None:
