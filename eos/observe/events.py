@@ -20,11 +20,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStarted(Event):
-    """The query of a run started. `reader` is the component that reads the source."""
+    """The query of a run started. `reader` is the component that reads the source, and
+    `reader_reason` why it is not the Arrow reader."""
 
     pipeline: str
     checkpoint: str = ""
     reader: str = ""
+    reader_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,9 +333,8 @@ class _Run:
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
-                self.bus.emit(
-                    events.PipelineStarted(name, location, reader=query.stages.reader.name)
-                )
+                reader = query.stages.reader
+                self.bus.emit(events.PipelineStarted(name, location, reader.name, reader.reason))
                 self.stopping.attach(running, batches)
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
