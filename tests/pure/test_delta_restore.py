@@ -1,4 +1,4 @@
-"""Restores of Delta tables for a rewind: which are refused, and what a startup accepts after one."""
+"""Restores of Delta tables for a rewind: which are refused, and what a startup accepts then."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_table_elsewhere_is_left_to_spark() -> None:
     assert "`eos recover orders --accept-table all --yes`" in caught.value.hint
 
 
-def test_another_table_or_none_is_refused(table: Table, tmp_path: Path) -> None:
+def test_another_table_or_none_is_refused(table: Table) -> None:
     with raises("table_replaced"):
         plan(table, TableState("another", 3, 1))
     with raises("table_restore_older"):
