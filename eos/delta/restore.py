@@ -4,13 +4,15 @@
 raises if a restore would undo commits of others, or if the version can't be read any more.
 
 The restoring commit also records a write of the pipeline (`txn`), with a number that no micro-batch
-has, the *mark*. The mark has three effects:
+has, the *mark*. It has three effects:
 
-- If the process dies before it moves the ledger, each startup stops, and a repeated command skips
-  the table.
+- If the process dies before it moves the ledger, each startup stops, and names the command to
+  repeat.
 - A startup does not write the newest attempt into the table again, since the mark is newer.
-- A RESTORE by others to a version before this commit counts as a loss. It would bring back rows
-  that the pipeline writes again.
+- The RESTORE counts as a write of the pipeline. If others undo it by another RESTORE, the pipeline
+  stops. Otherwise, the table would have the rows twice.
+
+A table that has the right rows, but lacks the newest attempt, gets an empty commit with the mark.
 
 Only tables of this machine are restored. Spark writes the tables with its own library, and only a
 local disk protects a commit of one library from one of another.
@@ -139,15 +141,16 @@ class RestorePlanner:
         at = -1 if written is None else int(written)
         if at > mark:
             raise table_check.ahead(self.pipeline, self.table, at, mark - 1)
-        base, since = self._since(now)
+        since = self._since(now)
         target = self._version if any(each.is_ours for each in since) else None
         if target is not None:
             self._require_restorable(found, since)
         else:
             self._refuse_commits([each for each in since if each.is_restore])
-        is_done = target is None and (at == mark or (at >= newest and base == self._version))
-        state = TableState(self.then.id, *((at, now) if is_done else (mark, now + 1)))
-        return TableRestore(self.table, self.app, now, target, state)
+        if target is None and at >= newest:
+            return TableRestore(self.table, self.app, now, None, TableState(self.then.id, at, now))
+        marked = TableState(self.then.id, mark, now + 1)
+        return TableRestore(self.table, self.app, now, target, marked)
 
     @property
     def _version(self) -> int:
@@ -179,11 +182,10 @@ class RestorePlanner:
             raise table_check.replaced(self.pipeline, self.table, self.then, now)
         return found
 
-    def _since(self, now: int) -> tuple[int, Sequence[Commit]]:
-        """Return the newest version with exactly the rows to restore, and the commits after it.
+    def _since(self, now: int) -> Sequence[Commit]:
+        """Return the commits after the newest version that has exactly the rows to restore.
 
-        That is the version itself, or a RESTORE to it: an earlier call died, or somebody ran the
-        statement.
+        That is the version itself, or a RESTORE to it, by an earlier call or by the operator.
         """
         if now < self._version:
             raise self._by_hand(
@@ -199,11 +201,9 @@ class RestorePlanner:
                 f"can't be restored to version {self._version}: the commit of version "
                 f"{error.version} is missing or damaged in its log, and may be of another writer",
             ) from error
-        same = [
-            each.version for each in commits if each.is_restore and each.target == self._version
-        ]
-        base = max(same, default=self._version)
-        return base, [each for each in commits if each.version > base]
+        restores = [each for each in commits if each.is_restore and each.target == self._version]
+        base = restores[-1].version if restores else self._version
+        return [each for each in commits if each.version > base]
 
     def _require_restorable(self, found: DeltaTable, since: Sequence[Commit]) -> None:
         """Raise UsageError if a RESTORE would fail, or undo what the pipeline did not write."""

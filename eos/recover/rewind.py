@@ -38,14 +38,16 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
         required = {**then, **unchanged}
         tables = _tables(view, record, following)
         restores = _restores(view, tables) if restores_tables else ()
-        if required == before.ends and all(each.is_done for each in restores):
+        states = {**before.tables, **{each.table.name: each.state for each in restores}}
+        is_restored = all(each.is_done for each in restores) and states == before.tables
+        if required == before.ends and is_restored:
             return no_change(options, before, "the ledger is at that position")
         after = replace(
             view.moved(required),
             query_id=record.position.query_id,
             batch_id=record.position.batch_id,
             producers=producers,
-            tables={**before.tables, **{each.table.name: each.state for each in restores}},
+            tables=states,
         )
         new = before.ends.keys() - required.keys()
         if new:
@@ -76,16 +78,19 @@ def _tables(
     """Return the state of each Delta table that had exactly the rows up to the record.
 
     An attempt's record has the states from before its rows, so the following record has them. If
-    the pipeline died in between, that record may be one that a table lacked the rows of. A table
-    that was recreated since has other versions.
+    the pipeline died in between, that record may be one that a table lacked the rows of. A recovery
+    record may have the states at an older position, to which it restored the tables. A table that
+    was recreated since has other versions.
     """
+    if following is None or following.kind == "recovery":
+        following = record
     newest_first = view.ledger.newest_first(short_deadline())
     attempts = (each.offset for each in newest_first if each.attempt is not None)
     least = next((offset for offset in attempts if offset <= record.offset), -1)
     now = view.position.tables
     return {
         name: then
-        for name, then in (following or record).position.tables.items()
+        for name, then in following.position.tables.items()
         if then.version is not None and then.at >= least and name in now and now[name].id == then.id
     }
 

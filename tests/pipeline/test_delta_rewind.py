@@ -44,10 +44,10 @@ def ran(tmp_path: Path, broker: Kafka, with_delta: WarmDriver) -> Project:
     return project
 
 
-def first_attempt(project: Project) -> str:
+def ledger_offsets(project: Project, kind: str) -> list[str]:
     records = kafka_io.read(project.broker.bootstrap, project.ledger)
     kinds = {row.offset: json.loads(row.value or b"")["kind"] for row in records}
-    return str(next(offset for offset, kind in kinds.items() if kind == "attempt"))
+    return [str(offset) for offset, each in kinds.items() if each == kind]
 
 
 def versions(project: Project) -> dict[str, int]:
@@ -70,7 +70,7 @@ def require_each_row_once(project: Project) -> None:
 @pytest.mark.long  # several runs of Spark
 def test_a_rewind_restores_the_tables_and_each_row_is_there_once(ran: Project) -> None:
     """Also if it dies between two tables, and between the last one and the ledger's record."""
-    words = ("--rewind-to", first_attempt(ran), "--restore-tables")
+    words = ("--rewind-to", ledger_offsets(ran, "attempt")[0], "--restore-tables")
     shown = recovered(ran, *words)
     assert shown["command"].endswith(f"--rewind-to {words[1]} --restore-tables --yes")
     assert [(each["table"], each["as_in_version"]) for each in shown["restores"]] == [
@@ -80,45 +80,48 @@ def test_a_rewind_restores_the_tables_and_each_row_is_there_once(ran: Project) -
     assert not any("a second time" in each and "Delta" in each for each in shown["says"])
     assert versions(ran) == {"all": 2, "newest": 2}
 
+    # There and back. A recovery record has the tables' states at the position that it moved to.
+    stop = ledger_offsets(ran, "stop")[-1]
+    recovered(ran, *words, "--yes")
+    assert (versions(ran), numbers_of(ran)) == ({"all": 3, "newest": 3}, list(range(10)))
+    recovered(ran, "--rewind-to", stop, "--restore-tables", "--yes")
+    assert versions(ran) == {"all": 4, "newest": 4}
+    require_each_row_once(ran)
+
     # The second table has a commit of another program: the first table isn't restored, either.
     last = DeltaTable(str(lake.table(ran, "last")))
     last.delete("n = 19")
     refused = recover(ran, *words, "--yes")
     assert (refused.returncode, "[table_restore_foreign]" in refused.stderr) == (2, True)
     assert "the table newest (" in refused.stderr
-    assert versions(ran) == {"all": 2, "newest": 3}
+    assert versions(ran) == {"all": 4, "newest": 5}
     last.restore(1)  # as the hint says
 
     died = recover(ran, *words, "--yes", EOS_CRASH_AT="tables:after:python")
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert versions(ran) == {"all": 3, "newest": 4}
+    assert versions(ran) == {"all": 5, "newest": 6}
     stopped = ran.run_warm()
     assert (stopped.returncode, "[table_restore_unfinished]" in stopped.stderr) == (4, True)
-    (found,) = [
-        each
-        for each in json.loads(recover(ran).stdout)["findings"]
-        if each["case"] == "table_restore_unfinished"
-    ]
-    assert "--rewind-to OFFSET --restore-tables" in found["ways"][0]["command"]
+    found = json.loads(recover(ran).stdout)["findings"]
+    ways = {each["case"]: each["ways"][0]["command"] for each in found}
+    assert "--rewind-to OFFSET --restore-tables" in ways["table_restore_unfinished"]
 
     died = recover(ran, *words, "--yes", EOS_CRASH_AT="recovery.end_txn_sent:before:python")
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert versions(ran) == {"all": 3, "newest": 5}
     assert ran.run_warm().returncode == 4
-    assert numbers_of(ran) == list(range(10))
 
     recovered(ran, *words, "--yes")
-    assert versions(ran) == {"all": 3, "newest": 5}
+    again = json.loads(recover(ran, *words, "--yes").stdout)
+    assert (again["done"], again["says"]) == (False, ["the ledger is at that position"])
+    assert (versions(ran), numbers_of(ran)) == ({"all": 5, "newest": 6}, list(range(10)))
     done = ran.run_warm()
     assert done.returncode == 0, done.stderr
     require_each_row_once(ran)
-    again = recover(ran, "--rewind-to", "2099-01-01", "--restore-tables", "--yes")
-    assert (again.returncode, json.loads(again.stdout)["done"]) == (0, False)
 
 
 @pytest.mark.long  # several runs of Spark
 def test_restored_tables_get_each_row_once_after_a_rewind(ran: Project) -> None:
-    said = recovered(ran, "--rewind-to", first_attempt(ran), "--yes")["says"]
+    said = recovered(ran, "--rewind-to", ledger_offsets(ran, "attempt")[0], "--yes")["says"]
     for name, folder in TABLES.items():
         place = lake.table(ran, folder)
         (text,) = (each for each in said if each.startswith(f"the Delta table {name} "))
