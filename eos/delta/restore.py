@@ -168,15 +168,11 @@ class RestorePlanner:
     def _current(self) -> DeltaTable:
         """Return the table as it is. Raise if it is another one, or can't be opened here."""
         if local_path(self.table.path) is None:
-            raise self._by_hand(
-                "table_restore_remote", "is not on this machine, so this command can't restore it"
-            )
+            raise self._by_hand("is not on this machine, so this command can't restore it")
         try:
             found = _open(self.table)
         except (DeltaError, OSError) as error:
-            raise self._by_hand(
-                "table_restore_unreadable", f"can't be opened: {_reason(error)}"
-            ) from error
+            raise self._by_hand(f"can't be opened: {_reason(error)}") from error
         if str(found.metadata().id) != self.then.id:
             now = str(found.metadata().id)
             raise table_check.replaced(self.pipeline, self.table, self.then, now)
@@ -189,7 +185,6 @@ class RestorePlanner:
         """
         if now < self._version:
             raise self._by_hand(
-                "table_restore_older",
                 f"is at version {now}, and has no version {self._version}: it is an older copy",
             )
         log = DeltaLog(LocalFiles(), str(local_path(self.table.path)), self.app)
@@ -197,7 +192,6 @@ class RestorePlanner:
             commits = [log.commit(each) for each in range(self._version + 1, now + 1)]
         except MissingCommitError as error:
             raise self._by_hand(
-                "table_restore_history",
                 f"can't be restored to version {self._version}: the commit of version "
                 f"{error.version} is missing or damaged in its log, and may be of another writer",
             ) from error
@@ -251,7 +245,6 @@ class RestorePlanner:
             problems.append("delta.appendOnly")
         if problems:
             raise self._by_hand(
-                "table_restore_features",
                 f"uses {', '.join(problems)}, with which this command can't restore it",
             )
 
@@ -266,9 +259,9 @@ class RestorePlanner:
             version=self._version,
         )
 
-    def _by_hand(self, code: str, problem: str) -> UsageError:
+    def _by_hand(self, problem: str) -> UsageError:
         return UsageError(
-            code,
+            "table_restore_unsupported",
             f"{self._name} {problem}",
             hint="nothing is changed. Rewind without --restore-tables, then restore it with Spark: "
             f"{self._statement}; then run `eos recover {self.pipeline} --accept-table "

@@ -259,14 +259,14 @@ def test_a_log_that_lost_commits_is_refused(table: Table) -> None:
     with raises("table_version_gone"):
         plan(table)
     (log / f"{2:020d}.json").unlink()
-    with raises("table_restore_history") as caught:
+    with raises("table_restore_unsupported") as caught:
         plan(table)
     assert "the commit of version 2 is missing" in caught.value.message
 
 
 def test_a_table_elsewhere_is_left_to_spark() -> None:
     there = Table("all", "s3a://lake/all")
-    with raises("table_restore_remote") as caught:
+    with raises("table_restore_unsupported") as caught:
         RestorePlanner("orders", there, APP, TableState("id", 3, 1)).plan(MARK, 5)
     assert "the table all (s3a://lake/all) is not on this machine" in caught.value.message
     assert "RESTORE TABLE delta.`s3a://lake/all` TO VERSION AS OF 1" in caught.value.hint
@@ -276,15 +276,17 @@ def test_a_table_elsewhere_is_left_to_spark() -> None:
 def test_another_table_or_none_is_refused(table: Table) -> None:
     with raises("table_replaced"):
         plan(table, TableState("another", 3, 1))
-    with raises("table_restore_older"):
+    with raises("table_restore_unsupported") as caught:
         plan(table, state(table, 9, 4))
+    assert "is at version 2, and has no version 4: it is an older copy" in caught.value.message
     with raises("table_ahead"):
         write(table, MARK + 1)
         plan(table)
     then = state(table, 3, 1)
     shutil.rmtree(table.path)
-    with raises("table_restore_unreadable"):
+    with raises("table_restore_unsupported") as caught:
         plan(table, then)
+    assert "can't be opened: " in caught.value.message
 
 
 def append_only(table: Table) -> None:
@@ -305,7 +307,7 @@ def test_a_table_with_other_features_is_left_to_spark(
 ) -> None:
     change(table)
     write(table, 7)
-    with raises("table_restore_features") as caught:
+    with raises("table_restore_unsupported") as caught:
         plan(table, state(table, 5, 3), newest=7)
     assert f"uses {name}" in caught.value.message
 
