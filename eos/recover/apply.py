@@ -94,10 +94,7 @@ def act(
         if change.after is None:
             _rename(planned, change)
             return AppliedChange(change)
-        for restore in change.restores:
-            crash.reached("tables:before")
-            restore.apply()
-            crash.reached("tables:after")
+        _restore(change, crash)
         batches = acquired.batches(view.position, source, bus)
         batches.note("recovery", change.after, change.note(reason))
         written = acquired.ledger.read_last(
@@ -107,6 +104,13 @@ def act(
         # and the next run uses a fresh checkpoint anyway.
         _rename(planned, change)
         return AppliedChange(change, None if written is None else written.offset)
+
+
+def _restore(change: LedgerChange, crash: CrashPlan) -> None:
+    for restore in change.restores:
+        crash.reached("tables:before")
+        restore.apply()
+        crash.reached("tables:after")
 
 
 def _rename(planned: Plan, change: LedgerChange) -> None:
