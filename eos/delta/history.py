@@ -26,7 +26,11 @@ class Commit:
     """One commit in a Delta table's log, which made the table's version `version`.
 
     If the pipeline made the commit, `wrote` is the offset of the ledger record whose rows it wrote.
-    `target` is the version that a RESTORE names. A RESTORE to a time names none.
+    `target` is the version that a RESTORE names. A RESTORE to a time names none. `operation` is the
+    name of the operation in the log, for messages.
+
+    `eos recover --restore-tables` writes its RESTORE as the pipeline, so that one has both `wrote`
+    and `target`.
     """
 
     version: int
@@ -34,6 +38,7 @@ class Commit:
     changes_rows: bool = True
     is_restore: bool = False
     target: int | None = None
+    operation: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -58,11 +63,13 @@ class RemovedWrites:
 
     `restore` is its own version, and `target` the version that it names, if any. `complete` is the
     newest version that contains every write, or None if the pipeline wrote again after the RESTORE.
+    `is_rewind`: `eos recover --restore-tables` made it, and died before it moved the ledger.
     """
 
     restore: int
     target: int | None
     complete: int | None
+    is_rewind: bool = False
 
 
 class MissingCommitError(Exception):
@@ -176,4 +183,6 @@ def _lost(commits: list[Commit], complete: list[bool], base: int) -> RemovedWrit
     last = max(index for index, is_complete in enumerate(complete) if is_complete)
     restore = commits[last]  # commits[0] made the version after `base`
     is_final = not any(commit.is_ours for commit in commits[last:])
-    return RemovedWrites(restore.version, restore.target, base + last if is_final else None)
+    complete_version = base + last if is_final else None
+    is_rewind = restore.wrote is not None
+    return RemovedWrites(restore.version, restore.target, complete_version, is_rewind)

@@ -50,10 +50,11 @@ class DeltaLog:
             if isinstance(written, dict) and written.get("appId") == self.app:
                 wrote = _number(written.get("version"))
             about = action.get("commitInfo") or about
-        is_restore = str(about.get("operation", "")).upper() == _RESTORE
+        operation = str(about.get("operation", "")).upper()
+        is_restore = operation == _RESTORE
         given = about.get("operationParameters") or {}
         target = _number(given.get("version")) if is_restore else None
-        return Commit(version, wrote, changes, is_restore, target)
+        return Commit(version, wrote, changes, is_restore, target, operation)
 
     def change(self, version: int) -> CommitFiles:
         """Return the files that one commit added and removed."""

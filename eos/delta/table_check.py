@@ -29,6 +29,8 @@ def require_complete(
         lost = history.lost(base, now)
     except MissingCommitError as missing:
         raise _missing_error(pipeline, table, missing.version, known, now) from missing
+    if lost is not None and lost.is_rewind:
+        raise _unfinished_error(pipeline, table, lost.restore)
     if lost is not None:
         raise _restored_error(pipeline, table, lost)
 
@@ -48,6 +50,20 @@ def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> Promise
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
+    )
+
+
+def _unfinished_error(pipeline: str, table: Table, restore: int) -> PromiseBrokenError:
+    """Return the error for a RESTORE of `eos recover` that no recovery record followed."""
+    return PromiseBrokenError(
+        "table_restore_unfinished",
+        f"{pipeline}: `eos recover --rewind-to --restore-tables` restored the table {table.name} "
+        f"({table.path}) in its version {restore}, and ended before it moved the ledger back",
+        hint=f"run `eos recover {pipeline} --rewind-to OFFSET --restore-tables --yes` again, with "
+        "the same offset: it skips the tables that are restored already",
+        pipeline=pipeline,
+        table=table.name,
+        version=restore,
     )
 
 
@@ -109,7 +125,8 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
         "table_ahead",
         f"{name} has the ledger's record {version}, but the ledger ends at {offset}",
         hint="was the ledger restored from an older copy, or is the table from a copy of this "
-        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records",
+        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records. If `eos recover "
+        "--restore-tables` was interrupted, run it again",
         pipeline=pipeline,
         table=table.name,
         ledger=offset,
