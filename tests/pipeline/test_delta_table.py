@@ -88,7 +88,8 @@ def test_a_merge_that_conflicts_is_repeated(spark: SparkSession, merged: Table) 
             DeltaTable(path).delete("n = 20")
         yield from parts
 
-    rows = made(spark, (1, 11), (3, 33)).mapInPandas(interfering, COLUMNS)
+    rows = made(spark, (1, 11), (3, 33), columns="k INT, n INT")
+    rows = rows.mapInPandas(interfering, rows.schema).toDF(KEY, "n")
     assert delta.write(rows, merged, APP, 6).at == 6
     assert marker.exists()
     assert found(merged) == {1: 11, 3: 33, None: 30}
