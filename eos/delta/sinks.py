@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eos.checkpoint.files import files_for
 from eos.deadline import Deadline
@@ -50,6 +50,8 @@ from eos.transform.sql import message_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class DeltaSinks:
         self._schemas[table.name] = schema = written_schema(stream, table)
         view = self._view(table)
         if view is not None:
-            require_fits(table, schema, view)
+            require_fits(table, schema, self._read(delta.read_layout, table))
         return view
 
     def predict_table(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
@@ -251,7 +253,8 @@ class DeltaSinks:
         then = flat(newest.attempt["starts"])
         starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
         ends = {tp: newest.position.ends[tp] for tp in starts}
-        same = {tp for tp in starts if _is_same(tp.topic, newest, position)}
+        before, ids = newest.position.topic_ids, position.topic_ids
+        same = {tp for tp in starts if before.get(tp.topic) == ids.get(tp.topic)}
         lost = [
             f"all of {tp.topic}-{tp.partition}, whose topic was recreated or forgotten"
             for tp in sorted(starts.keys() - same)
@@ -268,9 +271,7 @@ class DeltaSinks:
     def _gap(self, lacking: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
         name, before = self._planned.names.pipeline, newest.position.tables
         tables = ", ".join(f"{each.name} has record {before[each.name].at}" for each in lacking)
-        commands = " and ".join(
-            f"`eos recover {name} --accept-table {each.name}`" for each in lacking
-        )
+        commands = " and ".join(f"`eos recover {name} --accept-table {e.name}`" for e in lacking)
         return PromiseBrokenError(
             "table_gap",
             f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
@@ -349,8 +350,11 @@ class DeltaSinks:
             )
 
     def _view(self, table: Table) -> delta.TableView | None:
+        return self._read(partial(delta.view_table, app=self.app(table)), table)
+
+    def _read(self, read: Callable[[SparkSession, Table], T], table: Table) -> T:
         try:
-            return delta.view_table(self._spark, table, self.app(table))
+            return read(self._spark, table)
         except EosError as error:
             raise about(self._planned.names.pipeline, error) from error
 
@@ -387,10 +391,6 @@ def newest_attempt(ledger: Ledger) -> LedgerRecord | None:
     deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
     found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
     return next(found, None)
-
-
-def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
-    return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
 
 
 def _removed_table(name: str, known: TableState, newest: LedgerRecord | None) -> str:

@@ -360,7 +360,7 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert DeltaTable(str(place / "orders_now")).metadata().partition_columns == []
     other = Table("history", str(place / "orders_history"), partition_by=("state", "day"))
     with raises("table_partitioning") as caught:
-        require_fits(other, StructType(), delta.TableView("", 0, StructType(), tuple(by_day)))
+        require_fits(other, StructType(), delta.TableLayout(StructType(), tuple(by_day)))
     assert "by day, but the pipeline file declares state, day" in caught.value.message
     now = lake.rows(place / "orders_now")
     assert {row["order_id"]: (row["state"], float(row["amount"])) for row in now} == {
