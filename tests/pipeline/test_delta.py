@@ -371,6 +371,15 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert len(kafka_io.read(made.broker.bootstrap, f"{made.target}.dlq")) == 1
     told = json.loads(said(made, "verify", "--json", LAKE=str(place)))
     assert told["findings"] == []
+    written = {"commits": 1, "inserted": 15, "updated": 0, "deleted": 0}
+    every = {**written, "uncounted": 0, "earlier": 0, "unproven": 0}
+    assert told["tables"] == {"orders_history": every, "orders_now": {**every, "inserted": 5}}
+    for path in (place / "orders_history" / "_delta_log").glob("*00001.*"):
+        path.unlink()
+    told = json.loads(said(made, "verify", "--json", "--from-start", code=1, LAKE=str(place)))
+    assert {each["case"] for each in told["findings"]} == {"delta_lost", "delta_version"}
+    assert told["smallest"]["case"] == "delta_lost"
+    assert told["smallest"]["attempt"]["ledger_offset"] == attempts(made)[-1]
 
 
 @pytest.mark.long  # six runs; test_cases.py and test_docs_combinations.py look at the three files
