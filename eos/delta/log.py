@@ -47,7 +47,7 @@ class DeltaLog:
         return sorted(int(match[1]) for match in names if match)
 
     def has(self, version: int) -> bool:
-        return self.files.exists(self._name(version))
+        return self.files.exists(f"{self.path}/_delta_log/{version:020d}.json")
 
     def newest(self) -> int | None:
         """Return the table's newest version; None without a table."""
@@ -111,11 +111,8 @@ class DeltaLog:
             count += number
         return count
 
-    def _name(self, version: int) -> str:
-        return f"{self.path}/_delta_log/{version:020d}.json"
-
     def _lines(self, version: int) -> Iterator[bytes]:
-        name = self._name(version)
+        name = f"{self.path}/_delta_log/{version:020d}.json"
         try:
             yield from self.files.lines(name)
         except FileNotFoundError as error:

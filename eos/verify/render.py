@@ -114,11 +114,12 @@ def _dropped_text(dropped: DropCheck) -> str:
 
 
 def _table_text(proof: TableProof) -> str:
-    parts = [f"{plural(proof.commits, 'commit')}, one for each micro-batch, {proof.rows_text}"]
+    commits = plural(proof.commits, "commit")
+    parts = [f"{commits} for {proof.micro_batches:,} micro-batches, {proof.rows_text}"]
     if proof.uncounted:
-        parts.append(f"the ledger has no row counts of {proof.uncounted:,} of them")
+        parts.append(f"the ledger has no row counts of {plural(proof.uncounted, 'commit')}")
     if proof.earlier:
-        parts.append(f"{proof.earlier:,} micro-batches wrote an earlier table")
+        parts.append(f"an earlier table had the rows of {proof.earlier:,} micro-batches")
     return "; ".join(parts)
 
 

@@ -42,15 +42,17 @@ class _Unproven:
 class TableProof:
     """The proof of one table, record by record of the ledger.
 
-    `commits` counts the micro-batches with one commit, `uncounted` those of them whose row counts
-    the ledger lacks, `earlier` those that wrote an earlier table of this name. `rows` sums the row
-    counts that agree. `_owed` is the newest micro-batch, until a later record confirms its write.
+    Of the `micro_batches` that owe the table rows, `commits` have a commit in its log. The ledger
+    lacks the row counts of `uncounted` commits; `rows` sums those that agree. The `earlier` ones
+    wrote an earlier table of this name. `_owed` is the newest micro-batch, until a later record
+    confirms its write.
     """
 
     table: Table
     id: str
     found: TableCommits
     findings: Findings
+    micro_batches: int = 0
     commits: int = 0
     uncounted: int = 0
     earlier: int = 0
@@ -72,6 +74,7 @@ class TableProof:
         if point.id == self.id:
             self.found.end, self._version = point.version + 1, point.version
             self._owed, self._last = point.owed, ledger_offset
+            self.micro_batches = int(point.owed is not None)
             self._first = 0 if point.version >= 0 else None
 
     def see(self, each: CommittedAttempt) -> None:
@@ -92,6 +95,7 @@ class TableProof:
             return
         if state.id == self.id:
             self._owed = each.witness
+            self.micro_batches += 1
         else:
             self.earlier += 1
 
@@ -122,6 +126,7 @@ class TableProof:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "micro_batches": self.micro_batches,
             "commits": self.commits,
             **self.rows._asdict(),
             "uncounted": self.uncounted,
@@ -165,6 +170,7 @@ class TableProof:
         commit = self.found.take(offset)
         if commit is not None:
             self._version = max(self._version, commit.version)
+            self.micro_batches += 1
             self._check(each.witness, commit, None)
         elif self.found.may_be_unread(offset) or (oldest is not None and offset > oldest):
             self._add_unproven(offset, _TRIMMED)
