@@ -15,17 +15,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eos.delta.history import MissingCommitError
 from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import RowCounts, TableState
 from eos.plan.delta_sink import Table
 from eos.plural import plural
-from eos.verify.findings import KEPT_MAX, Findings
+from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.progress import TablePoint
 from eos.verify.table_commits import OwnCommit, TableCommits
 
+_DAMAGE_MAX = 10_000  # findings that wait for an operator's record, which may accept them
 _UNCONFIRMED = "no later ledger record confirms them, and the table's log lacks them"
-_COUNTLESS = "their commits in the table's log have no row counts any more"
+_COUNTLESS = "their row counts in the table's log are missing or damaged"
 _TRIMMED = "their ledger records were trimmed, and the table's log lacks them"
 
 
@@ -88,7 +90,7 @@ class TableProof:
         self._confirm(each, state)
         if each.witness.kind == "recovery" and state is None and self._is_followed:
             self._report(accepted=each.witness)
-        elif len(self._damage) >= KEPT_MAX:
+        elif len(self._damage) >= _DAMAGE_MAX:
             self._report()
         self._is_followed = state is not None
         if state is None or not each.is_attempt:
@@ -98,6 +100,7 @@ class TableProof:
             self.micro_batches += 1
         else:
             self.earlier += 1
+            self.found.found.pop(offset, None)  # REPLACE TABLE gives a table another id
 
     def see_newer(self, offsets: Iterable[int]) -> None:
         """Accept the commits of newer ledger records. The next verification checks them."""
@@ -155,10 +158,11 @@ class TableProof:
             self._version = max(self._version, commit.version)
             self._check(owed, commit, state.rows if state else None)
         elif self.found.may_be_unread(offset):
-            unread = self.found.unread
-            self._add_unproven(offset, f"its log lacks the commit of version {unread}")
+            which = f"commits up to version {self.found.unread} of its log"
+            self._add_unproven(offset, f"{which} are deleted, damaged, or too many to keep")
         elif is_confirmed:
-            message = f"{self._place}: no commit in its log has the rows of {owed}"
+            message = f"{self._place}: its log has no commit of {owed}, although a later ledger "
+            message += "record confirms it"
             self._damage.append(Finding("delta_lost", message, witness=owed))
         else:
             self._add_unproven(offset, _UNCONFIRMED)
@@ -181,7 +185,11 @@ class TableProof:
             message = f"{self._place}: its versions {commit.version} and {commit.repeated} both "
             message += f"have the rows of {owed}"
             self._damage.append(Finding("delta_twice", message, witness=owed))
-        problem = self._differs(commit, expected)
+        try:
+            problem = self._differs(commit, expected)
+        except MissingCommitError:
+            self._add_unproven(owed.ledger_offset, _COUNTLESS)
+            return
         if problem:
             message = f"{self._place}: its version {commit.version} {problem}, of {owed}"
             self._damage.append(Finding("delta_rows", message, witness=owed))
