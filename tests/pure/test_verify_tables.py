@@ -28,7 +28,6 @@ from eos.verify.progress import Point, load
 from eos.verify.table_commits import TableCommits
 from eos.verify.table_proof import TableProof
 
-
 APPENDED = {"commitInfo": {"operation": "WRITE", "operationMetrics": {"numOutputRows": f"{ROWS}"}}}
 
 
