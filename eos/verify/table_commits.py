@@ -33,7 +33,8 @@ class TableCommits:
     """The pipeline's commits in a table's versions from `end` on, as far as the log has them.
 
     `unread` is the newest version whose commit is missing or damaged; -1 if there is none. `oldest`
-    is the ledger record that the first commit after it names.
+    is the ledger record that the first commit after it names. A RESTORE adds no rows of a
+    micro-batch, so it is skipped even if it has the application id; `delta_tables` checks it.
     """
 
     log: DeltaLog
@@ -55,7 +56,7 @@ class TableCommits:
                 self._skip_to(version + 1)
                 continue
             self.end = version + 1
-            if commit.wrote is not None:
+            if commit.wrote is not None and not commit.is_restore:
                 self._add(commit.wrote, OwnCommit(version, commit.changes_rows, commit.rows))
 
     def take(self, offset: int) -> OwnCommit | None:

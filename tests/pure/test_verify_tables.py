@@ -142,6 +142,17 @@ def test_maintenance_by_others_and_a_restore_change_no_proof(lake: Lake) -> None
     assert (done.proof.commits, done.proof.rows.inserted) == (3, 3 * ROWS)
 
 
+def test_a_restore_with_the_application_id_is_no_write_of_a_micro_batch(lake: Lake) -> None:
+    lake.run(2)
+    recovery = lake.note("recovery")
+    DeltaTable(lake.table.path).restore(1)
+    own = json.dumps({"txn": {"appId": "app", "version": recovery}})
+    lake.file(3).write_text(f"{lake.file(3).read_text().rstrip()}\n{own}")
+    assert DeltaTable(lake.table.path).transaction_version("app") == recovery
+    lake.note()
+    assert lake.verify().cases == []
+
+
 def test_a_log_that_was_cleaned_up_proves_the_rest(lake: Lake) -> None:
     lake.run(4)
     lake.note("stop")
