@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eos.ledger.record import RowCounts
+
 Files = frozenset[tuple[str, str]]  # path, and the id of a deletion vector
 
 
@@ -27,7 +29,8 @@ class Commit:
 
     If the pipeline made the commit, `wrote` is the offset of the ledger record whose rows it wrote.
     `target` is the version that a RESTORE names. A RESTORE to a time names none. `operation` is the
-    name of the operation in the log, for messages.
+    name of the operation in the log, for messages. `rows` has the row counts that Delta reported
+    for an append or a merge.
 
     `eos recover --restore-tables` writes its RESTORE as the pipeline, so that one has both `wrote`
     and `target`.
@@ -39,6 +42,7 @@ class Commit:
     is_restore: bool = False
     target: int | None = None
     operation: str = ""
+    rows: RowCounts | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -104,6 +108,16 @@ class History:
             if self.commit(version).wrote == at:
                 return version
         raise MissingCommitError(0)
+
+    def newest_rows(self, base: int, now: int, default: RowCounts | None) -> RowCounts | None:
+        """Return the row counts of the pipeline's newest write after version `base`.
+
+        Return `default` if it wrote nothing since."""
+        for version in range(now, base, -1):
+            commit = self.commit(version)
+            if commit.wrote is not None:
+                return commit.rows
+        return default
 
     def lost(self, base: int, now: int) -> RemovedWrites | None:
         """Return the RESTORE that removed writes of the pipeline; None if version `now` is whole.

@@ -218,15 +218,15 @@ class DeltaSinks:
     ) -> tuple[TableState, TableStatus]:
         """Return the table's state, and whether it has the newest attempt. Raise
         PromiseBrokenError if it lacks more than that, or has more than the ledger."""
-        view = self._view_complete(table, known)
-        status = table_status(known.at, view.at, -1 if newest is None else newest.offset)
+        now = self._view_complete(table, known)
+        status = table_status(known.at, now.at, -1 if newest is None else newest.offset)
         if status is TableStatus.AHEAD:
-            raise table_check.ahead(self._name, table, view.at, known.at)
-        if status is TableStatus.COMPLETE and view.at > known.at:
-            self._bus.emit(events.TableFollowed(table.name, "skipped", view.at, was=view.at))
-        return TableState(view.id, view.at, view.version), status
+            raise table_check.ahead(self._name, table, now.at, known.at)
+        if status is TableStatus.COMPLETE and now.at > known.at:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", now.at, was=now.at))
+        return now, status
 
-    def _view_complete(self, table: Table, known: TableState) -> delta.TableView:
+    def _view_complete(self, table: Table, known: TableState) -> TableState:
         """Return the table's state. Raise PromiseBrokenError if it was recreated, or if it lacks
         rows that the pipeline wrote."""
         view = self._view(table)
@@ -234,15 +234,17 @@ class DeltaSinks:
             raise table_check.replaced(self._name, table, known, view.id if view else None)
         if view.at < known.at:
             raise table_check.table_behind(self._name, table, view.at, known.at)
-        self._require_complete(table, known, view)
-        return view
+        return self._require_complete(table, known, view)
 
-    def _require_complete(self, table: Table, known: TableState, view: delta.TableView) -> None:
+    def _require_complete(
+        self, table: Table, known: TableState, view: delta.TableView
+    ) -> TableState:
         log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
         try:
-            table_check.require_complete(self._name, table, log, known, view.version)
+            rows = table_check.require_complete(self._name, table, log, known, view.version)
         except UnavailableError as error:
             raise about(self._name, error) from error
+        return TableState(view.id, view.at, view.version, rows)
 
     def _lacking_ranges(
         self, lacking: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
@@ -316,8 +318,7 @@ class DeltaSinks:
         try:
             for table in tables:
                 started = time.monotonic()
-                view = self._view_complete(table, before[table.name])
-                known = before[table.name]._replace(version=view.version)
+                known = self._view_complete(table, before[table.name])
                 try:
                     view = delta.write(rows_to_write(cached, table), table, self.app(table), offset)
                 except EosError as error:
@@ -325,8 +326,7 @@ class DeltaSinks:
                 if view.at != offset:
                     raise table_check.fenced(self._name, table, view.at, offset)
                 # Another program may have run a RESTORE between the first check and the write.
-                self._require_complete(table, known, view)
-                found[table.name] = TableState(view.id, offset, view.version)
+                found[table.name] = self._require_complete(table, known, view)
                 if became == "written":
                     self._crash.reached("tables:after")  # once per table
                 ms = (time.monotonic() - started) * 1000

@@ -9,14 +9,16 @@ from __future__ import annotations
 from eos.delta.history import MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
 from eos.errors import FencedError, PromiseBrokenError
-from eos.ledger.record import TableState
+from eos.ledger.record import RowCounts, TableState
 from eos.plan.delta_sink import Table
 
 
 def require_complete(
     pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int
-) -> None:
+) -> RowCounts | None:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
+
+    Return the row counts of the pipeline's last write, if they are known.
 
     Reads the table's commits since the version in the ledger. Only a version that passed this check
     is written into the ledger. So a lost row is reported by every check until an operator acts.
@@ -33,6 +35,7 @@ def require_complete(
         raise _unfinished_error(pipeline, table, lost.restore)
     if lost is not None:
         raise _restored_error(pipeline, table, lost)
+    return history.newest_rows(base, now, known.rows)
 
 
 def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
