@@ -117,6 +117,9 @@ def test_a_rewind_restores_the_tables_and_each_row_is_there_once(ran: Project) -
     done = ran.run_warm()
     assert done.returncode == 0, done.stderr
     require_each_row_once(ran)
+    told = lake.verified(ran)
+    assert told["findings"] == []
+    assert {each["commits"] for each in told["tables"].values()} == {3}
 
 
 @pytest.mark.long  # several runs of Spark
