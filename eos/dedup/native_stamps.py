@@ -31,7 +31,7 @@ def native_stamps(
     wanted = [np.frombuffer(name.encode(), np.uint8) for name in names]
     valid = np.empty((_PARTS, -(-rows // 8)), np.uint8)
     numbers = np.empty((_PARTS - 1, rows), np.int64)
-    # The ids are a part of these values. Their memory is freed when the caller has combined batches.
+    # The ids are a part of the values, so they fit. The caller combines batches, which frees this.
     offsets, data = np.empty(rows + 1, np.int32), np.empty(columns[1].struct.size, np.uint8)
     stamping = Stamping(
         rows=rows,

@@ -112,5 +112,5 @@ def _owners(lists: Any) -> Ints:
 
 def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
     """Return a list of values per owner. `values` must be in the order of their owners."""
-    offsets = np.searchsorted(owner, np.arange(count + 1))
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=count))))
     return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)
