@@ -67,15 +67,13 @@ static inline int plain_number(struct field f, i64 *out) {
 }
 
 /* Read the id, epoch and sequence of each record. The last header of a name counts. Return NOT_PLAIN
-   if an epoch or sequence is no plain number, and INVALID if the columns are no Arrow columns. */
+   if an epoch or sequence is no plain number, and INVALID for indexes or offsets outside a column. */
 EXPORT i64 eos_stamps(struct stamping *s) {
   i64 used = 0;
   s->id_offsets[0] = 0;
   for (i64 row = 0; row < s->rows; row++) {
-    i64 start = s->lists[row], end = s->lists[row + 1];
-    if (start < 0 || end < start || end > s->name.rows) return INVALID;
     struct field found[PARTS] = {{0, -1}, {0, -1}, {0, -1}};
-    for (i64 at = start; at < end; at++) {
+    for (i64 at = s->lists[row]; at < s->lists[row + 1]; at++) {
       struct field name;
       TRY(get(&s->name, at, &name));
       for (int part = 0; part < PARTS; part++)
