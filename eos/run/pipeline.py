@@ -333,9 +333,9 @@ class _Run:
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
-                self.bus.emit(
-                    events.PipelineStarted(name, location, reader=query.stages.reader.name)
-                )
+                limits = (self.planned.transaction_timeout_ms / 1000, self.audit.behind_max)
+                started = events.PipelineStarted(name, location, query.stages.reader.name, *limits)
+                self.bus.emit(started)
                 self.stopping.attach(running, batches)
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
