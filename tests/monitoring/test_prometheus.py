@@ -69,14 +69,15 @@ def test_each_alert_is_evaluated(prometheus: Server) -> None:
 
 
 def test_alerts_fire_for_what_happened_and_for_nothing_else(prometheus: Server) -> None:
-    def firing() -> set[tuple[str, str]]:
-        found = prometheus.get("/api/v1/alerts")["alerts"]
-        return {(each["labels"]["alertname"], each["labels"]["pipeline"]) for each in found}
+    def firing() -> set[tuple[str, str, str]]:
+        """Name, pipeline and job. Pending alerts count, too."""
+        found = [each["labels"] for each in prometheus.get("/api/v1/alerts")["alerts"]]
+        return {(each["alertname"], each["pipeline"], each.get("job", "")) for each in found}
 
     expected = {
-        ("EosDeadLetters", "nightly"),
-        ("EosDeadLetters", "orders"),
-        ("EosFenced", "nightly"),
+        ("EosDeadLetters", "nightly", ""),
+        ("EosDeadLetters", "orders", ""),
+        ("EosFenced", "nightly", "eos"),
     }
     wait_until(lambda: firing() >= expected, firing)
     assert firing() == expected
