@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import yaml
 
 from eos.local.broker_node import HOST, free_ports
+from eos.local.processes import end_with_parent
 from support.docs import ROOT
 from support.waiting import WAIT_S_MAX, wait_until
 
@@ -102,7 +103,9 @@ def running(program: str, folder: Path, *arguments: str) -> Iterator[Server]:
     log = folder / f"{program}.log"
     command = [find(program) or program, f"--web.listen-address={server.address}", *arguments]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=output, stderr=output, preexec_fn=end_with_parent
+        )
     try:
         wait_until(server.is_ready, log.read_text, process)
         yield server
