@@ -104,7 +104,11 @@ def running(program: str, folder: Path, *arguments: str) -> Iterator[Server]:
     command = [find(program) or program, f"--web.listen-address={server.address}", *arguments]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=folder, stdout=output, stderr=output, preexec_fn=end_with_parent
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock here
         )
     try:
         wait_until(server.is_ready, log.read_text, process)
