@@ -40,7 +40,7 @@ class Follower:
     ) -> None:
         self._projection = projection
         self._bus = bus
-        self._behind_max = behind_max
+        self.behind_max = behind_max
         self._every_s = every_s
         self._lock = threading.Condition()
         self._lag = 0  # committed attempts that the table lacks
@@ -75,7 +75,7 @@ class Follower:
             if isinstance(self._failure, PromiseBrokenError):
                 raise self._failure
             tried = self._tries
-            while self._lag >= self._behind_max:
+            while self._lag >= self.behind_max:
                 # Wait for one more try of the thread: the table may be available again.
                 failed = self._failure if self._tries > tried else None
                 if failed is not None or deadline.has_passed:
@@ -215,7 +215,7 @@ class Follower:
             self._bus.emit(
                 events.Warned(
                     f"the audit table lacks {_attempts(lag)}; the pipeline continues, and stops "
-                    f"at {self._behind_max}: {error.message}"
+                    f"at {self.behind_max}: {error.message}"
                 )
             )
         self._report_lag()
@@ -244,7 +244,7 @@ class Follower:
         reason = failed.message if failed else "writing it takes too long"
         return PromiseBrokenError(
             "audit_table_lag",
-            f"the audit table lacks {_attempts(self._lag)}, the limit is {self._behind_max}: "
+            f"the audit table lacks {_attempts(self._lag)}, the limit is {self.behind_max}: "
             f"{reason}",
             hint="nothing is lost: the ledger has them all, and the next run adds them once the "
             "table can be written. `audit: {transactions: false}` in the profile turns the table "

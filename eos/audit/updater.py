@@ -25,6 +25,10 @@ _FOLDER = ("audit", "transactions")
 class Audit(Protocol):
     """Interface of a run to its audit table; `audit.follower.Follower` implements it."""
 
+    @property
+    def behind_max(self) -> int | None:
+        """Return how many attempts the table may lack; None if there is no table."""
+
     def start(self) -> None: ...
 
     def require(self) -> None:
@@ -44,7 +48,7 @@ class Audit(Protocol):
 class _NoAudit:
     """Implementation for a run without an audit table: does nothing."""
 
-    needed_from = None
+    behind_max = needed_from = None
 
     def start(self) -> None:
         pass

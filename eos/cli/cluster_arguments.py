@@ -201,6 +201,10 @@ def _recover(eos: Parser) -> None:
         metavar="OFFSET|TIME",
         help="resume from an earlier ledger record: its offset, or the last one before a time",
     )
+    recover.add_flag(
+        "--restore-tables",
+        "with --rewind-to: also restore each Delta table to its version at that position",
+    )
 
 
 def _replay(eos: Parser) -> None:

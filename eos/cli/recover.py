@@ -40,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error(
             "--yes applies a change: add the option of one, such as --set-checkpoint-aside"
         )
+    if options.restore_tables and not options.rewind_to:
+        options.parser.error("--restore-tables needs --rewind-to OFFSET|TIME")
     command = command_of(options.pipeline, _options_to_repeat(options))
     with _readable():
         pipeline = find_pipeline(options.pipeline)
@@ -135,7 +137,7 @@ def _verb(options: argparse.Namespace) -> Verb | None:
     if options.accept_ledger:
         return foreign_records.accept_ledger
     if options.rewind_to:
-        return rewind.rewind(options.rewind_to)
+        return rewind.rewind(options.rewind_to, restores_tables=options.restore_tables)
     return checkpoint.set_aside if options.set_checkpoint_aside else None
 
 

@@ -195,12 +195,11 @@ def _write_dropped(
 
 
 def _unchecked_tables(planned: Plan) -> list[str]:
-    """Return a note for each Delta table: what `eos verify` does not check about it."""
+    """Return a note for each Delta table that `eos verify` can't read."""
     return [
-        f"only the last write of the table {each.name} is checked, its rows are not"
-        if local_path(each.path) is not None
-        else f"the table {each.name} is not checked, because {each.path} is not on this machine"
+        f"the table {each.name} is not checked, because {each.path} is not on this machine"
         for each in planned.tables
+        if local_path(each.path) is None
     ]
 
 

@@ -17,6 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import scalar_of, values_of
+from eos.dedup.native_stamps import native_stamps
+from eos.native import library
+from eos.producers.sequences import Ints
 
 # Any number with this many digits fits into 64 bits.
 _DIGITS_MAX = 18
@@ -29,19 +32,25 @@ def stamps(headers: Any, names: Sequence[str]) -> tuple[Any, Any, Any]:
     """Return id, epoch and sequence of each record, from the headers with these names.
 
     They are null if the header is missing; epoch and sequence also if they are no whole number."""
-    producer, epoch, sequence = _values(headers, names)
-    return producer, numbers(epoch), numbers(sequence)
-
-
-def _values(headers: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Yield, for each name, the value of each record's last header with that name."""
     bounds = values_of(headers.offsets)
     pairs = headers.values.slice(bounds[0], bounds[-1] - bounds[0])
     keys, values = (part.cast(pa.binary()) for part in pairs.flatten())
-    row = np.repeat(np.arange(len(headers)), np.diff(bounds))
+    native = library.load()
+    if native is not None:
+        found = native_stamps(native, bounds - bounds[0], keys, values, names)
+        if found is not None:
+            return found
+    producer, epoch, sequence = _values(bounds, keys, values, names)
+    return producer, numbers(epoch), numbers(sequence)
+
+
+def _values(bounds: Ints, keys: Any, values: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield, for each name, the value of each record's last header with that name."""
+    rows = len(bounds) - 1
+    row = np.repeat(np.arange(rows), np.diff(bounds))
     for name in names:
         found = np.flatnonzero(values_of(pc.equal(keys, scalar_of(name.encode(), pa.binary()))))
-        value = np.full(len(headers), -1)
+        value = np.full(rows, -1)
         value[row[found]] = found  # the last of equal names counts
         yield values.take(_or_null(value))
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries, ints_of, longs, one_array, values_of
+from eos.arrow import array_of, ints_of, longs, one_array
 from eos.dedup.buckets import STATES, bucket_of
+from eos.dedup.producer_index import ProducerIndex
 from eos.producers import table as tables
 from eos.producers.sequences import Flags, Ints
 
@@ -39,7 +39,7 @@ class PartitionStates:
     adds a row for it, so a row may have no state."""
 
     def __init__(self, ranges_max: int) -> None:
-        self.producer: Any = binaries([])
+        self._index = ProducerIndex()
         self.bucket, self.epoch, self.last, self.run, self.at_ms = np.zeros((5, 0), np.int64)
         self.older: Ints = np.zeros((ranges_max - 1, 0), np.int64)
 
@@ -54,24 +54,23 @@ class PartitionStates:
 
     def add(self, states: pa.Table, bucket: Ints) -> None:
         """Add the states of a file. Their producers must not have a row yet."""
-        self._extend(one_array(states.column("producer")), bucket, *self._read(states))
+        self._index.extend(one_array(states.column("producer")))
+        self._extend(bucket, *self._read(states))
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
         """Return each producer's row. The producers must be distinct; a new one gets a new row."""
-        who = values_of(pc.index_in(self.producer, value_set=producers), null=len(producers))
-        found = np.full(len(producers) + 1, -1)  # the last element collects all other producers
-        found[who] = np.arange(len(who))
-        found = found[:-1]
-        new = np.flatnonzero(found < 0)
+        found = self._index.add(producers)
+        new = np.flatnonzero(found >= len(self.bucket))
         if len(new):
-            found[new] = len(self.bucket) + np.arange(len(new))
             zeros, none = np.zeros(len(new), np.int64), np.full((len(self.older) + 1, len(new)), -1)
-            states = zeros, none[0], zeros, zeros, none[1:]
-            self._extend(producers.take(longs(new)), bucket[new], *states)
+            self._extend(bucket[new], zeros, none[0], zeros, zeros, none[1:])
         return found
 
-    def _extend(self, producer: Any, *more: Ints) -> None:
-        self.producer = pa.concat_arrays([self.producer, producer])
+    @property
+    def producer(self) -> Any:
+        return self._index.ids
+
+    def _extend(self, *more: Ints) -> None:
         mine = (self.bucket, self.epoch, self.last, self.run, self.at_ms, self.older)
         self.bucket, self.epoch, self.last, self.run, self.at_ms, self.older = (
             np.concatenate(both, axis=-1) for both in zip(mine, more, strict=True)

@@ -21,6 +21,7 @@ from eos.dedup.buckets import BucketManifest, bucket_of, distinct, read_states
 from eos.dedup.chunk import Sent, decide
 from eos.dedup.partition_states import READ, PartitionStates
 from eos.dedup.policy import UNSTAMPED, Policy
+from eos.dedup.producer_index import ProducerIndex
 from eos.dedup.record_errors import expected_number, expected_text, partition_name, refusal
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
@@ -106,12 +107,13 @@ class PartitionValidator:
         Also return the states, before the chunk, of the producers that skipped or repeated a
         number."""
         # Look up each distinct id once. All later steps use row numbers.
-        ids = producer.cast(pa.binary()).dictionary_encode()
-        buckets = bucket_of(ids.dictionary, self.manifest.buckets)
+        chunk = ProducerIndex()
+        who = chunk.add(producer)
+        buckets = bucket_of(chunk.ids, self.manifest.buckets)
         self.load(distinct(buckets))
-        rows = self._known.rows(ids.dictionary, buckets)
+        rows = self._known.rows(chunk.ids, buckets)
         numbers = (values_of(each).astype(np.int64) for each in (epoch, sequence))
-        sent = Sent(values_of(ids.indices), *numbers)
+        sent = Sent(who, *numbers)
         decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
         self.changed |= distinct(buckets[decided.has_moved])
         before = decided.before

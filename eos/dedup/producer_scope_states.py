@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from eos.arrow import array_of, ints_of, longs, one_array
 from eos.dedup.buckets import SCOPE_STATES
 from eos.dedup.number_ranges import NumberRanges
+from eos.dedup.producer_index import ProducerIndex
 from eos.dedup.producer_scope import Epochs
 from eos.producers.sequences import Ints
 
@@ -27,7 +28,7 @@ class ProducerNumbers:
     The number of a producer or partition is its index in `producers` or `places`. A partition is
     the text `TOPIC-PARTITION`."""
 
-    producers: pa.Array
+    index: ProducerIndex
     places: pa.Array
 
     @classmethod
@@ -35,13 +36,17 @@ class ProducerNumbers:
         """Return the mapping for these rows, and the producer's number of each row.
 
         `places` has the partitions of the rows, sorted. States may name further partitions."""
-        found = producers.dictionary_encode()
-        return cls(found.dictionary, places), ints_of(found.indices)
+        index = ProducerIndex()
+        numbers = index.add(producers)
+        return cls(index, places), numbers
+
+    @property
+    def producers(self) -> pa.Array:
+        return self.index.ids
 
     def numbers_of(self, states: pa.Table) -> Ints:
         """Return the number of each state's producer, or -1 if no row has this producer."""
-        found = pc.index_in(states.column("producer"), value_set=self.producers)
-        return ints_of(found, null=-1)
+        return self.index.find(states.column("producer"))
 
     def known(self, own: pa.Table, producers: Ints) -> tuple[Epochs, ProducerNumbers]:
         """Return the states `own` as arrays, and a mapping that also has the states' partitions.
@@ -72,7 +77,7 @@ class ProducerNumbers:
             back[_owners(lists)],
             ints_of(pc.index_in(fences, value_set=every)),
         )
-        return epochs, ProducerNumbers(self.producers, every)
+        return epochs, ProducerNumbers(self.index, every)
 
     def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
         """Return the states as a table. `now_ms` has the time of the last change by producer."""
@@ -107,5 +112,5 @@ def _owners(lists: Any) -> Ints:
 
 def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
     """Return a list of values per owner. `values` must be in the order of their owners."""
-    offsets = np.searchsorted(owner, np.arange(count + 1))
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=count))))
     return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eos.arrow import array_of, binaries, scalar_of
+from eos.arrow import array_of, binaries
 from eos.dedup.buckets import SHARDS
-from eos.dedup.crc32 import crc32
+from eos.dedup.crc32 import crc32_of
 
 # Columns as the JVM sends them: `at` is partition and offset in one number (`record_position`). The
 # topic column exists only if the source has several topics.
@@ -107,12 +107,7 @@ def split_by_shard(stamps: pa.RecordBatch) -> Iterator[Part]:
 
 def shards_of(producers: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the shard of each id. Null ids hash to shard 0, which reports them as unstamped."""
-    if producers.null_count:
-        producers = producers.fill_null(scalar_of(b"", pa.binary()))  # the crc of b"" is 0
-    offsets = np.frombuffer(producers.buffers()[1], np.int32)
-    offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
-    data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
-    crcs = crc32(data, offsets[:-1], np.diff(offsets))
+    crcs = crc32_of(producers)
     found: npt.NDArray[np.uint8] = (crcs % np.uint32(SHARDS)).astype(np.uint8)
     return found
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eos.ledger.record import RowCounts
+
 Files = frozenset[tuple[str, str]]  # path, and the id of a deletion vector
 
 
@@ -26,7 +28,12 @@ class Commit:
     """One commit in a Delta table's log, which made the table's version `version`.
 
     If the pipeline made the commit, `wrote` is the offset of the ledger record whose rows it wrote.
-    `target` is the version that a RESTORE names. A RESTORE to a time names none.
+    `target` is the version that a RESTORE names. A RESTORE to a time names none. `operation` is the
+    name of the operation in the log, for messages. `rows` has the row counts that Delta reported
+    for an append or a merge.
+
+    `eos recover --restore-tables` writes its RESTORE as the pipeline, so that one has both `wrote`
+    and `target`.
     """
 
     version: int
@@ -34,6 +41,8 @@ class Commit:
     changes_rows: bool = True
     is_restore: bool = False
     target: int | None = None
+    operation: str = ""
+    rows: RowCounts | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -58,11 +67,13 @@ class RemovedWrites:
 
     `restore` is its own version, and `target` the version that it names, if any. `complete` is the
     newest version that contains every write, or None if the pipeline wrote again after the RESTORE.
+    `is_rewind`: `eos recover --restore-tables` made it, and died before it moved the ledger.
     """
 
     restore: int
     target: int | None
     complete: int | None
+    is_rewind: bool = False
 
 
 class MissingCommitError(Exception):
@@ -97,6 +108,16 @@ class History:
             if self.commit(version).wrote == at:
                 return version
         raise MissingCommitError(0)
+
+    def newest_rows(self, base: int, now: int, default: RowCounts | None) -> RowCounts | None:
+        """Return the row counts of the pipeline's newest write after version `base`.
+
+        Return `default` if it wrote nothing since."""
+        for version in range(now, base, -1):
+            commit = self.commit(version)
+            if commit.wrote is not None:
+                return commit.rows
+        return default
 
     def lost(self, base: int, now: int) -> RemovedWrites | None:
         """Return the RESTORE that removed writes of the pipeline; None if version `now` is whole.
@@ -176,4 +197,6 @@ def _lost(commits: list[Commit], complete: list[bool], base: int) -> RemovedWrit
     last = max(index for index, is_complete in enumerate(complete) if is_complete)
     restore = commits[last]  # commits[0] made the version after `base`
     is_final = not any(commit.is_ours for commit in commits[last:])
-    return RemovedWrites(restore.version, restore.target, base + last if is_final else None)
+    complete_version = base + last if is_final else None
+    is_rewind = restore.wrote is not None
+    return RemovedWrites(restore.version, restore.target, complete_version, is_rewind)

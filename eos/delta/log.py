@@ -11,14 +11,23 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from eos.checkpoint.files import Files
 from eos.delta.history import Commit, CommitFiles, History, MissingCommitError
 from eos.errors import UnavailableError
+from eos.json_fields import INT64_MAX
+from eos.ledger.record import RowCounts
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _RESTORE = "RESTORE"
+_RECENT = 1_000  # commits that one check keeps in memory, since it looks at some of them twice
+# The metrics of Delta's library for Spark with the rows inserted, updated and deleted, by operation
+_METRICS = {
+    "WRITE": ("numOutputRows",),
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +39,19 @@ class DeltaLog:
     app: str
 
     def history(self) -> History:
-        return History(self.commit, self.change)
+        return History(lru_cache(_RECENT)(self.commit), self.change)
+
+    def versions(self) -> list[int]:
+        """Return the versions whose commits the log has, ascending, by listing the log's folder."""
+        names = (_COMMIT.fullmatch(name) for name in self.files.names(f"{self.path}/_delta_log"))
+        return sorted(int(match[1]) for match in names if match)
+
+    def has(self, version: int) -> bool:
+        return self.files.exists(f"{self.path}/_delta_log/{version:020d}.json")
 
     def newest(self) -> int | None:
-        """Return the table's newest version by listing the log's folder; None without a table."""
-        names = (_COMMIT.fullmatch(name) for name in self.files.names(f"{self.path}/_delta_log"))
-        return max((int(match[1]) for match in names if match), default=None)
+        """Return the table's newest version; None without a table."""
+        return max(self.versions(), default=None)
 
     def commit(self, version: int) -> Commit:
         """Return one commit. Raise MissingCommitError if its file is missing or damaged."""
@@ -48,12 +64,15 @@ class DeltaLog:
             action = _parse_action(line, version)
             written = action.get("txn")
             if isinstance(written, dict) and written.get("appId") == self.app:
-                wrote = _number(written.get("version"))
-            about = action.get("commitInfo") or about
-        is_restore = str(about.get("operation", "")).upper() == _RESTORE
-        given = about.get("operationParameters") or {}
+                number = _number(written.get("version"))
+                wrote = -1 if number is None else number  # a write that no ledger record explains
+            about = _object(action, "commitInfo") or about
+        operation = str(about.get("operation", "")).upper()
+        is_restore = operation == _RESTORE
+        given = _object(about, "operationParameters")
         target = _number(given.get("version")) if is_restore else None
-        return Commit(version, wrote, changes, is_restore, target)
+        rows = _row_counts(about, operation)
+        return Commit(version, wrote, changes, is_restore, target, operation, rows)
 
     def change(self, version: int) -> CommitFiles:
         """Return the files that one commit added and removed."""
@@ -67,6 +86,31 @@ class DeltaLog:
                 if isinstance(file, dict):
                     files.add((str(file.get("path")), _vector(file.get("deletionVector"))))
         return CommitFiles(frozenset(found["add"]), frozenset(found["remove"]))
+
+    def added_rows(self, version: int) -> int | None:
+        """Return how many rows the files have that one commit added, by their statistics.
+
+        Return None if the commit removed files, too, or if a file has no count.
+        """
+        count = 0
+        for line in self._lines(version):
+            if b'"add"' not in line and b'"remove"' not in line:
+                continue
+            action = _parse_action(line, version)
+            if "remove" in action:
+                return None
+            if "add" not in action:
+                continue
+            stats = _object(action, "add").get("stats")
+            try:
+                found = json.loads(stats) if isinstance(stats, str) else None
+            except (ValueError, RecursionError):
+                return None
+            number = _number(found.get("numRecords")) if isinstance(found, dict) else None
+            if number is None:
+                return None
+            count += number
+        return count
 
     def _lines(self, version: int) -> Iterator[bytes]:
         name = f"{self.path}/_delta_log/{version:020d}.json"
@@ -87,17 +131,33 @@ class DeltaLog:
 def _parse_action(line: bytes, version: int) -> dict[str, Any]:
     try:
         action = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MissingCommitError(version) from error
     if not isinstance(action, dict):
         raise MissingCommitError(version)
     return action
 
 
+def _object(of: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a field that is an object; an empty one if it is absent or has another type."""
+    found = of.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _row_counts(about: dict[str, Any], operation: str) -> RowCounts | None:
+    """Return the row counts in the metrics of a commit; None if it is no append or merge, or has no
+    such metrics."""
+    metrics, names = _object(about, "operationMetrics"), _METRICS.get(operation, ())
+    found = [_number(metrics.get(name)) for name in names]
+    counts = [each for each in found if each is not None]
+    return RowCounts(*counts) if counts and len(counts) == len(names) else None
+
+
 def _number(value: Any) -> int | None:
     """Return a version number from a commit. Spark writes it as a number, delta-rs as text."""
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    return number if number is not None and number <= INT64_MAX else None
 
 
 def _vector(vector: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.config.base import KAFKA_COLUMNS
-from eos.delta.table import DELETES, TWICE, WITHOUT_KEY, TableView
+from eos.delta.table import DELETES, TWICE, WITHOUT_KEY, TableLayout
 from eos.errors import TransformError, UsageError
 from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
@@ -137,16 +137,17 @@ def _raising(problem: str) -> str:
     return f"CAST(raise_error({record}) AS BOOLEAN)"
 
 
-def require_fits(table: Table, schema: StructType, view: TableView) -> None:
+def require_fits(table: Table, schema: StructType, layout: TableLayout) -> None:
     """Raise UsageError if the rows' columns or the partitioning don't fit the table.
 
     A column of the table that the rows lack is no error; it becomes null."""
-    known = {field.name.lower(): field.dataType.simpleString() for field in view.schema.fields}
+    known = {field.name.lower(): field.dataType.simpleString() for field in layout.schema.fields}
     where = f"the table {table.name} ({table.path})"
     required = tuple(name.lower() for name in table.partition_by)
-    has = tuple(name.lower() for name in view.partition_by)
+    has = tuple(name.lower() for name in layout.partition_by)
     if required and required != has:
-        present, declared = ", ".join(view.partition_by) or "nothing", ", ".join(table.partition_by)
+        present = ", ".join(layout.partition_by) or "nothing"
+        declared = ", ".join(table.partition_by)
         raise UsageError(
             "table_partitioning",
             f"{where} is partitioned by {present}, but the pipeline file declares {declared}",

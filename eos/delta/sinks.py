@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eos.checkpoint.files import files_for
 from eos.deadline import Deadline
@@ -50,6 +50,8 @@ from eos.transform.sql import message_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class DeltaSinks:
         self._schemas[table.name] = schema = written_schema(stream, table)
         view = self._view(table)
         if view is not None:
-            require_fits(table, schema, view)
+            require_fits(table, schema, self._read(delta.read_layout, table))
         return view
 
     def predict_table(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
@@ -216,15 +218,15 @@ class DeltaSinks:
     ) -> tuple[TableState, TableStatus]:
         """Return the table's state, and whether it has the newest attempt. Raise
         PromiseBrokenError if it lacks more than that, or has more than the ledger."""
-        view = self._view_complete(table, known)
-        status = table_status(known.at, view.at, -1 if newest is None else newest.offset)
+        now = self._view_complete(table, known)
+        status = table_status(known.at, now.at, -1 if newest is None else newest.offset)
         if status is TableStatus.AHEAD:
-            raise table_check.ahead(self._name, table, view.at, known.at)
-        if status is TableStatus.COMPLETE and view.at > known.at:
-            self._bus.emit(events.TableFollowed(table.name, "skipped", view.at, was=view.at))
-        return TableState(view.id, view.at, view.version), status
+            raise table_check.ahead(self._name, table, now.at, known.at)
+        if status is TableStatus.COMPLETE and now.at > known.at:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", now.at, was=now.at))
+        return now, status
 
-    def _view_complete(self, table: Table, known: TableState) -> delta.TableView:
+    def _view_complete(self, table: Table, known: TableState) -> TableState:
         """Return the table's state. Raise PromiseBrokenError if it was recreated, or if it lacks
         rows that the pipeline wrote."""
         view = self._view(table)
@@ -232,15 +234,17 @@ class DeltaSinks:
             raise table_check.replaced(self._name, table, known, view.id if view else None)
         if view.at < known.at:
             raise table_check.table_behind(self._name, table, view.at, known.at)
-        self._require_complete(table, known, view)
-        return view
+        return self._require_complete(table, known, view)
 
-    def _require_complete(self, table: Table, known: TableState, view: delta.TableView) -> None:
+    def _require_complete(
+        self, table: Table, known: TableState, view: delta.TableView
+    ) -> TableState:
         log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
         try:
-            table_check.require_complete(self._name, table, log, known, view.version)
+            rows = table_check.require_complete(self._name, table, log, known, view.version)
         except UnavailableError as error:
             raise about(self._name, error) from error
+        return TableState(view.id, view.at, view.version, rows)
 
     def _lacking_ranges(
         self, lacking: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
@@ -251,7 +255,8 @@ class DeltaSinks:
         then = flat(newest.attempt["starts"])
         starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
         ends = {tp: newest.position.ends[tp] for tp in starts}
-        same = {tp for tp in starts if _is_same(tp.topic, newest, position)}
+        before, ids = newest.position.topic_ids, position.topic_ids
+        same = {tp for tp in starts if before.get(tp.topic) == ids.get(tp.topic)}
         lost = [
             f"all of {tp.topic}-{tp.partition}, whose topic was recreated or forgotten"
             for tp in sorted(starts.keys() - same)
@@ -268,9 +273,7 @@ class DeltaSinks:
     def _gap(self, lacking: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
         name, before = self._planned.names.pipeline, newest.position.tables
         tables = ", ".join(f"{each.name} has record {before[each.name].at}" for each in lacking)
-        commands = " and ".join(
-            f"`eos recover {name} --accept-table {each.name}`" for each in lacking
-        )
+        commands = " and ".join(f"`eos recover {name} --accept-table {e.name}`" for e in lacking)
         return PromiseBrokenError(
             "table_gap",
             f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
@@ -315,8 +318,7 @@ class DeltaSinks:
         try:
             for table in tables:
                 started = time.monotonic()
-                view = self._view_complete(table, before[table.name])
-                known = before[table.name]._replace(version=view.version)
+                known = self._view_complete(table, before[table.name])
                 try:
                     view = delta.write(rows_to_write(cached, table), table, self.app(table), offset)
                 except EosError as error:
@@ -324,8 +326,7 @@ class DeltaSinks:
                 if view.at != offset:
                     raise table_check.fenced(self._name, table, view.at, offset)
                 # Another program may have run a RESTORE between the first check and the write.
-                self._require_complete(table, known, view)
-                found[table.name] = TableState(view.id, offset, view.version)
+                found[table.name] = self._require_complete(table, known, view)
                 if became == "written":
                     self._crash.reached("tables:after")  # once per table
                 ms = (time.monotonic() - started) * 1000
@@ -349,8 +350,11 @@ class DeltaSinks:
             )
 
     def _view(self, table: Table) -> delta.TableView | None:
+        return self._read(partial(delta.view_table, app=self.app(table)), table)
+
+    def _read(self, read: Callable[[SparkSession, Table], T], table: Table) -> T:
         try:
-            return delta.view_table(self._spark, table, self.app(table))
+            return read(self._spark, table)
         except EosError as error:
             raise about(self._planned.names.pipeline, error) from error
 
@@ -387,10 +391,6 @@ def newest_attempt(ledger: Ledger) -> LedgerRecord | None:
     deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
     found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
     return next(found, None)
-
-
-def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
-    return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
 
 
 def _removed_table(name: str, known: TableState, newest: LedgerRecord | None) -> str:

@@ -1,7 +1,8 @@
 """How is the state of a Delta table read, and how is a micro-batch written to it exactly once?
 
-Only this module uses Delta's library for Spark. A Delta commit may carry an application id and a
-version of that application. The library skips a write if the table has that version, or a higher
+Only this module uses `delta`, the Python package of Delta's library for Spark; what it lacks is in
+`spark/delta_snapshot.py`. A Delta commit may carry an application id and a version of that
+application. The library skips a write if the table has that version, or a higher
 one, already. It rejects a write that conflicts with another write of the same application. So a
 micro-batch that is written twice, or by two processes at once, is in the table once. The session
 needs Delta's jars and settings (`launch/spark.py`).
@@ -9,26 +10,25 @@ needs Delta's jars and settings (`launch/spark.py`).
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.formats.expressions import quoted
 from eos.plan.delta_sink import Table
 from eos.seal import crossed, of_this_process
+from eos.spark.delta_snapshot import newest_snapshot
 from eos.spark.failure import Failure
 from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 TRIES_MAX = 5  # tries to write, if another writer or OPTIMIZE commits first
 _PAUSE_S = 0.5
-_VIEW = "__eos_rows"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _FORGETS = "delta.setTransactionRetentionDuration"
 _CONFLICT = "DELTA_CONCURRENT"
@@ -41,6 +41,7 @@ _FINAL = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_MULTIPLE_SOURCE_ROW",
     "DELTA_SCHEMA",
+    "DELTA_MERGE_UNRESOLVED",
     "UNRESOLVED_COLUMN",
     "EXCEED_CHAR_VARCHAR_LENGTH",
 )
@@ -59,9 +60,15 @@ class TableView:
 
     id: str
     at: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """The columns and the partitioning of a Delta table at its newest version."""
+
     schema: StructType
     partition_by: tuple[str, ...]
-    version: int = -1
 
 
 def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
@@ -69,17 +76,11 @@ def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
 
     Raise PromiseBrokenError if the table is configured to forget application versions.
     """
-    from pyspark.sql.types import StructType
-
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Delta's Python package would do the same
-    session: Any = spark._jsparkSession  # noqa: SLF001
     try:
-        log = jvm.org.apache.spark.sql.delta.DeltaLog
-        snapshot = log.forTableWithSnapshot(session, table.path).productElement(1)
-        if snapshot.version() < 0:
+        snapshot = newest_snapshot(spark, table.path)
+        if snapshot is None:
             return None
-        metadata = snapshot.metadata()
-        if metadata.configuration().contains(_FORGETS):
+        if snapshot.has_property(_FORGETS):
             raise PromiseBrokenError(
                 "table_forgets",
                 f"the table {table.name} ({table.path}) has the property {_FORGETS}: after that "
@@ -87,17 +88,21 @@ def view_table(spark: SparkSession, table: Table, app: str) -> TableView | None:
                 hint=f"run ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
                 table=table.name,
             )
-        known = snapshot.transactions().get(app)
-        partitions = metadata.partitionColumns()
-        return TableView(
-            id=str(metadata.id()),
-            at=int(known.get()) if known.isDefined() else -1,
-            schema=StructType.fromJson(json.loads(metadata.schema().json())),
-            partition_by=tuple(partitions.apply(at) for at in range(partitions.size())),
-            version=int(snapshot.version()),
-        )
+        return TableView(snapshot.table_id, snapshot.last_write(app), snapshot.version)
     except EosError:
         raise
+    except Exception as error:
+        raise _error_of(table, "can't be read", error) from error
+
+
+def read_layout(spark: SparkSession, table: Table) -> TableLayout:
+    """Return the columns and the partitioning of a Delta table. It runs Spark jobs."""
+    from delta.tables import DeltaTable
+
+    try:
+        found = DeltaTable.forPath(spark, table.path)
+        (details,) = found.detail().select("partitionColumns").collect()
+        return TableLayout(found.toDF().schema, tuple(details.partitionColumns))
     except Exception as error:
         raise _error_of(table, "can't be read", error) from error
 
@@ -149,30 +154,32 @@ def _merge(rows: DataFrame, table: Table, app: str, version: int) -> None:
     Null keys are equal to each other: with `=`, rows with a null key would never match, and each
     merge would insert another one.
     """
+    from delta.tables import DeltaTable
+
     spark = rows.sparkSession
     keys = {quoted(key).lower() for key in table.keys}
     columns = [quoted(name) for name in rows.columns if name != DELETES]
-    rest = [name for name in columns if name.lower() not in keys]
+    values: dict[str, str | Column] = {name: f"s.{name}" for name in columns}
+    rest = {name: value for name, value in values.items() if name.lower() not in keys}
     on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in table.keys)
-    update = ", ".join(f"{name} = s.{name}" for name in rest)
-    text = [
-        f"MERGE {'WITH SCHEMA EVOLUTION ' if table.evolves else ''}INTO",
-        f"delta.{quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
-        f"WHEN MATCHED AND s.{DELETES} THEN DELETE" if table.delete_when else "",
-        f"WHEN MATCHED THEN UPDATE SET {update}" if rest else "",
-        f"WHEN NOT MATCHED {f'AND NOT s.{DELETES} ' if table.delete_when else ''}THEN",
-        f"INSERT ({', '.join(columns)})",
-        f"VALUES ({', '.join(f's.{name}' for name in columns)})",
-    ]
-    rows.createOrReplaceTempView(_VIEW)
-    spark.conf.set(_APP, app)
+    merge = DeltaTable.forPath(spark, table.path).alias("t").merge(rows.alias("s"), on)
+    if table.evolves:
+        merge = merge.withSchemaEvolution()
+    if table.delete_when:
+        merge = merge.whenMatchedDelete(f"s.{DELETES}")
+    if rest:
+        merge = merge.whenMatchedUpdate(set=rest)
+    if table.delete_when:
+        merge = merge.whenNotMatchedInsert(f"NOT s.{DELETES}", values)
+    else:
+        merge = merge.whenNotMatchedInsert(values=values)
+    spark.conf.set(_APP, app)  # the builder has no options
     spark.conf.set(_VERSION, str(version))
     try:
-        spark.sql(" ".join(text)).collect()
+        merge.execute()
     finally:
         spark.conf.unset(_APP)
         spark.conf.unset(_VERSION)
-        spark.catalog.dropTempView(_VIEW)
 
 
 def _error_of(table: Table, problem: str, error: Exception) -> EosError:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from eos.delta.history import MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
 from eos.errors import FencedError, PromiseBrokenError
-from eos.ledger.record import TableState
+from eos.ledger.record import RowCounts, TableState
 from eos.plan.delta_sink import Table
 
 
 def require_complete(
     pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int
-) -> None:
+) -> RowCounts | None:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
+
+    Return the row counts of the pipeline's last write, if they are known.
 
     Reads the table's commits since the version in the ledger. Only a version that passed this check
     is written into the ledger. So a lost row is reported by every check until an operator acts.
@@ -29,8 +31,11 @@ def require_complete(
         lost = history.lost(base, now)
     except MissingCommitError as missing:
         raise _missing_error(pipeline, table, missing.version, known, now) from missing
+    if lost is not None and lost.is_rewind:
+        raise _unfinished_error(pipeline, table, lost.restore)
     if lost is not None:
         raise _restored_error(pipeline, table, lost)
+    return history.newest_rows(base, now, known.rows)
 
 
 def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
@@ -48,6 +53,20 @@ def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> Promise
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
+    )
+
+
+def _unfinished_error(pipeline: str, table: Table, restore: int) -> PromiseBrokenError:
+    """Return the error for a RESTORE of `eos recover` that no recovery record followed."""
+    return PromiseBrokenError(
+        "table_restore_unfinished",
+        f"{pipeline}: `eos recover --rewind-to --restore-tables` restored the table {table.name} "
+        f"({table.path}) in its version {restore}, and ended before it moved the ledger back",
+        hint=f"run `eos recover {pipeline} --rewind-to OFFSET --restore-tables --yes` again, with "
+        "the same offset: it skips the tables that are restored already",
+        pipeline=pipeline,
+        table=table.name,
+        version=restore,
     )
 
 
@@ -109,7 +128,8 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
         "table_ahead",
         f"{name} has the ledger's record {version}, but the ledger ends at {offset}",
         hint="was the ledger restored from an older copy, or is the table from a copy of this "
-        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records",
+        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records. If `eos recover "
+        "--restore-tables` was interrupted, run it again",
         pipeline=pipeline,
         table=table.name,
         ledger=offset,

@@ -57,6 +57,9 @@ _REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
         ),
     ),
     "ledger_unknown": (_SKIP,),
+    "table_restore_unfinished": (
+        Remedy("--rewind-to OFFSET --restore-tables", "completes the interrupted rewind"),
+    ),
 }
 
 

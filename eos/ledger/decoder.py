@@ -24,7 +24,7 @@ from eos.json_fields import (
 from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.receipt import BATCHES_MAX, AppendedBatch
-from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableState
+from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, RowCounts, TableState
 
 # Names of checkpoint folders, as `startup.checkpoint_dir` makes them. The name is joined to the
 # state root, so no other form is accepted.
@@ -34,6 +34,7 @@ _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
 _PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _BATCH_TYPES = (int,) * len(AppendedBatch._fields)
+_ROW_TYPES = [int] * len(RowCounts._fields)
 _GAP_TYPES = (str, int, str, int, int, int, int)
 _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 
@@ -174,7 +175,20 @@ def _position(fields: Fields) -> Position:
 
 def _table_state(fields: Fields) -> TableState:
     version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
-    return TableState(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
+    return TableState(
+        fields.text("id"), fields.number("at", -1, INT64_MAX), version, _row_counts(fields)
+    )
+
+
+def _row_counts(fields: Fields) -> RowCounts | None:
+    """Return the row counts of a table's last write; None if the field is absent."""
+    if "rows" not in fields.value:
+        return None
+    value = fields.value["rows"]
+    is_valid = isinstance(value, list) and [type(each) for each in value] == _ROW_TYPES
+    if not is_valid or not all(0 <= each <= INT64_MAX for each in value):
+        raise FieldError(f"rows of a table is no list of {len(_ROW_TYPES)} counts")
+    return RowCounts(*value)
 
 
 def _owner(fields: Fields) -> Mapping[str, Any]:

@@ -37,6 +37,15 @@ Ends = Mapping[TopicPartition, int]
 Refused = Mapping[str, Mapping[str, int]]  # rejected records, by rule and outcome
 
 
+class RowCounts(NamedTuple):
+    """How many rows one commit to a Delta table inserted, updated and deleted, as Delta reported
+    them in the table's log."""
+
+    inserted: int
+    updated: int = 0
+    deleted: int = 0
+
+
 class TableState(NamedTuple):
     """The state of a Delta table, as a ledger record contains it.
 
@@ -45,15 +54,22 @@ class TableState(NamedTuple):
       the same offset, as the version of the pipeline's last write.
     - `version`: a Delta version of the table, which contained all of those rows. The table's
       history was checked up to it. None in records of older releases.
+    - `rows`: the row counts of the write `at`. None in records of older releases, and if Delta
+      reported none.
     """
 
     id: str
     at: int
     version: int | None = None
+    rows: RowCounts | None = None
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"id": self.id, "at": self.at}
-        return found if self.version is None else {**found, "version": self.version}
+        if self.version is not None:
+            found["version"] = self.version
+        if self.rows is not None:
+            found["rows"] = list(self.rows)
+        return found
 
 
 Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]

@@ -149,11 +149,6 @@ static inline int parse(const u8 **at, const u8 *end, struct record *r) {
   return 0;
 }
 
-static inline void put_bit(u8 *bits, i64 at, int is_set) {
-  if ((at & 7) == 0) bits[at >> 3] = 0;
-  bits[at >> 3] |= (u8)((is_set != 0) << (at & 7));
-}
-
 static inline void append(struct column *c, i64 row, struct field f) {
   put_bit(c->valid, row, f.length >= 0);
   if (f.length > 0) {

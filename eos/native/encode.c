@@ -23,19 +23,6 @@ static inline u8 *put_number(u8 *at, u64 number) {
   return at;
 }
 
-/* The results of a function that fails. eos/native/structs.py has the same numbers. */
-enum { NULL_NAME = 1, NEEDS_ROOM = 2, INVALID = -1 };
-
-/* An Arrow column of byte strings. */
-struct source {
-  const i32 *offsets;
-  const u8 *data;
-  i64 size;        /* bytes in `data` */
-  const u8 *valid; /* null if no value is null */
-  i64 first_bit;
-  i64 rows;
-};
-
 /* A column sorted by target partition, without gaps. A null has length -1 and no bytes. */
 struct sorted {
   i32 *lengths;
@@ -76,24 +63,6 @@ struct grouping {
 };
 
 enum { OF_ROWS, OF_KEYS, OF_VALUES, OF_HEADERS, OF_NAMES, OF_TEXTS, TOTALS };
-
-/* Get the value of a row. Return INVALID if the row or its offsets are outside the column. */
-static inline int get(const struct source *s, i64 row, struct field *out) {
-  if (row < 0 || row >= s->rows) return INVALID;
-  if (s->valid) {
-    i64 bit = s->first_bit + row;
-    if (!(s->valid[bit >> 3] >> (bit & 7) & 1)) {
-      out->data = s->data;
-      out->length = -1;
-      return 0;
-    }
-  }
-  i64 start = s->offsets[row], end = s->offsets[row + 1];
-  if (start < 0 || end < start || end > s->size) return INVALID;
-  out->data = s->data + start;
-  out->length = end - start;
-  return 0;
-}
 
 static inline i64 size_of(struct field f) { return f.length > 0 ? f.length : 0; }
 

@@ -1,5 +1,5 @@
-/* Declarations that decode.c and encode.c share. They convert records of Kafka's format v2 to Arrow
-   buffers and back.
+/* Declarations that the C files share. decode.c and encode.c convert records of Kafka's format v2 to
+   Arrow buffers and back. dedup.c reads Arrow buffers.
 
    Plain C ABI: no allocation, no global state, no Python. A caller passes one struct of 64-bit fields
    by its address; eos/native/structs.py has the same structs. Every read is checked against the given
@@ -24,7 +24,7 @@ typedef __SIZE_TYPE__ usize;
 #define EXPORT __attribute__((visibility("default")))
 
 /* Increase this number with every change of a struct or of a function's meaning. */
-#define ABI_VERSION 1
+#define ABI_VERSION 2
 
 struct field {
   const u8 *data;
@@ -55,5 +55,41 @@ static inline u8 *put(u8 *at, struct field f) {
     int error_ = (expression);         \
     if (error_) return error_;         \
   } while (0)
+
+/* The results of a function that fails. eos/native/structs.py has the same numbers. */
+enum { NULL_NAME = 1, NEEDS_ROOM = 2, NOT_PLAIN = 3, INVALID = -1 };
+
+/* An Arrow column of byte strings. */
+struct source {
+  const i32 *offsets;
+  const u8 *data;
+  i64 size;        /* bytes in `data` */
+  const u8 *valid; /* null if no value is null */
+  i64 first_bit;
+  i64 rows;
+};
+
+/* Get the value of a row. Return INVALID if the row or its offsets are outside the column. */
+static inline int get(const struct source *s, i64 row, struct field *out) {
+  if (row < 0 || row >= s->rows) return INVALID;
+  if (s->valid) {
+    i64 bit = s->first_bit + row;
+    if (!(s->valid[bit >> 3] >> (bit & 7) & 1)) {
+      out->data = s->data;
+      out->length = -1;
+      return 0;
+    }
+  }
+  i64 start = s->offsets[row], end = s->offsets[row + 1];
+  if (start < 0 || end < start || end > s->size) return INVALID;
+  out->data = s->data + start;
+  out->length = end - start;
+  return 0;
+}
+
+static inline void put_bit(u8 *bits, i64 at, int is_set) {
+  if ((at & 7) == 0) bits[at >> 3] = 0;
+  bits[at >> 3] |= (u8)((is_set != 0) << (at & 7));
+}
 
 #endif

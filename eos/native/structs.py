@@ -1,4 +1,5 @@
-"""The structs of the native library for ctypes: the same as in `decode.c` and `encode.c`.
+"""The structs of the native library for ctypes: the same as in `decode.c`, `encode.c` and
+`dedup.c`.
 
 All fields have 64 bits. A pointer is an address, and the caller must keep its buffer alive.
 """
@@ -12,7 +13,7 @@ HEADER_COST = 8  # bytes that a header adds to its row's size, in addition to it
 # Results of `eos_decode`.
 DONE, FULL, TOO_LARGE, NEEDS_HEADERS = range(4)
 # Results of the encoding functions if they fail. A negative result means an invalid column.
-NULL_NAME, NEEDS_ROOM = 1, 2
+NULL_NAME, NEEDS_ROOM, NOT_PLAIN = 1, 2, 3
 PLACES = 6  # numbers that `eos_count` needs for each target
 
 _REASONS = (
@@ -150,6 +151,49 @@ class Encoder(ctypes.Structure):
         ("out", ctypes.c_void_p),
         ("out_capacity", ctypes.c_int64),
         ("out_size", ctypes.c_int64),
+    )
+
+
+class Field(ctypes.Structure):
+    """The address and length of a byte string."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("length", ctypes.c_int64))
+
+
+class Stamping(ctypes.Structure):
+    """The state of `eos_stamps`: record headers, and the stamps that are read from them.
+
+    Arrays have one element each for id, epoch and sequence."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("lists", ctypes.c_void_p),
+        ("name", Source),
+        ("value", Source),
+        ("wanted", Field * 3),
+        ("valid", ctypes.c_void_p * 3),
+        ("nulls", ctypes.c_int64 * 3),
+        ("id_offsets", ctypes.c_void_p),
+        ("id_data", ctypes.c_void_p),
+        ("id_bytes", ctypes.c_int64),
+        ("numbers", ctypes.c_void_p * 3),
+    )
+
+
+class Numbering(ctypes.Structure):
+    """The state of `eos_number`: a hash table of ids, and the ids whose numbers are looked up."""
+
+    _fields_ = (
+        ("slots", ctypes.c_void_p),
+        ("slot_count", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        ("known", Source),
+        ("indexed", ctypes.c_int64),
+        ("ids", Source),
+        ("is_adding", ctypes.c_int64),
+        ("numbers", ctypes.c_void_p),
+        ("firsts", ctypes.c_void_p),
+        ("added", ctypes.c_int64),
     )
 
 

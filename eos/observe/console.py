@@ -86,7 +86,8 @@ def _started(event: events.PipelineStarted | events.MetricsServed) -> str:
         return f"metrics are served at {event.url}"
     place = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
     reader = f", {event.reader} reads the source" if event.reader else ""
-    return f"pipeline {event.pipeline} started{place}{reader}"
+    reason = f" ({event.reader_reason})" if event.reader_reason else ""
+    return f"pipeline {event.pipeline} started{place}{reader}{reason}"
 
 
 def _detail(event: events.Event) -> str | None:
@@ -112,7 +113,7 @@ def _failed_line(event: events.AttemptFailed) -> str:
     then = "it is retried" if event.will_redo else "it is not retried"
     return (
         f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
-        f"{event.reason}; {then}"
+        f"{event.reason.rstrip('.')}; {then}"
     )
 
 

@@ -20,11 +20,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStarted(Event):
-    """The query of a run started. `reader` is the component that reads the source."""
+    """The query of a run started.
+
+    `reader` is the component that reads the source, and `reader_reason` why it is not the Arrow
+    reader. `transaction_timeout_s` is the pipeline's `transaction.timeout`. `audit_behind_max` is
+    the number of attempts that the audit table may lack; None if the run has no audit table."""
 
     pipeline: str
     checkpoint: str = ""
     reader: str = ""
+    reader_reason: str = ""
+    transaction_timeout_s: float | None = None
+    audit_behind_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ class RunMetrics:
         self._last_commit = add.gauge(
             "eos_last_commit_timestamp_seconds", "Unix time of this run's last commit."
         )
+        self._timeout = add.gauge(
+            "eos_transaction_timeout_seconds",
+            "Time after which the broker aborts an open transaction.",
+        )
         add.gauge(
             "eos_transaction_age_seconds",
             "Time since the running attempt began, which is the age of its transaction at most; 0 "
@@ -85,6 +89,12 @@ class RunMetrics:
         self._rejected = add.counter(
             "eos_rejected_records_total",
             "Rejected source records, by rule and answer: drop or dead_letter.",
+            "rule",
+            "answer",
+        )
+        self._last_rejected = add.gauge(
+            "eos_last_rejected_record_timestamp_seconds",
+            "Unix time of the last commit with records that the rule rejected.",
             "rule",
             "answer",
         )
@@ -123,6 +133,9 @@ class RunMetrics:
             "eos_audit_backlog_attempts", "Attempts that the audit table lacks."
         )
         self._backlog.of().set(0)
+        self._backlog_max = add.gauge(
+            "eos_audit_backlog_max_attempts", "Audit backlog at which the run stops."
+        )
         self._brokers = add.gauge(
             "eos_brokers_silent", "1 while no broker answers the driver, otherwise 0."
         )
@@ -133,6 +146,13 @@ class RunMetrics:
             "eos_run_failures_total", "Errors that ended the run, by kind.", "kind"
         )
         self._failures.of("fenced")
+        self._exit_code = add.gauge(
+            "eos_run_exit_code", "Exit code of the run. There is no sample while the run lasts."
+        )
+        self._ended_at = add.gauge(
+            "eos_run_end_timestamp_seconds",
+            "Unix time of the run's end. There is no sample while the run lasts.",
+        )
         build = add.gauge("eos_build_info", "Versions of the run; the value is 1.", *versions)
         build.of(*versions.values()).set(1)
 
@@ -154,6 +174,7 @@ class RunMetrics:
                 self._count_error(event.api, event.kafka_error)
             case events.RecordsRefused():
                 self._rejected.of(event.rule, event.answer).inc(event.records)
+                self._last_rejected.of(event.rule, event.answer).set(self._clock())
             case events.RecordsDeduplicated():
                 for verdict, count in event.dropped.items():
                     self._deduplicated.of(verdict, "dropped").inc(count)
@@ -164,6 +185,8 @@ class RunMetrics:
 
     def _note(self, event: events.Event) -> None:
         match event:
+            case events.PipelineStarted():
+                self._set_limits(event)
             case events.SourceLag():
                 self._set_lag(event)
             case events.TableFollowed(became="written"):
@@ -176,11 +199,24 @@ class RunMetrics:
                 self._brokers.of().set(0)
             case events.Warned():
                 self._warnings.of().inc()
+            case events.Stopped():
+                self._end_run(0)
             case events.RunFailed():
-                self._begun = None
                 self._failures.of(event.kind).inc()
+                self._end_run(event.exit_code)
             case _:
                 pass
+
+    def _set_limits(self, event: events.PipelineStarted) -> None:
+        if event.transaction_timeout_s is not None:
+            self._timeout.of().set(event.transaction_timeout_s)
+        if event.audit_behind_max is not None:
+            self._backlog_max.of().set(event.audit_behind_max)
+
+    def _end_run(self, exit_code: int) -> None:
+        self._begun = None
+        self._exit_code.of().set(exit_code)
+        self._ended_at.of().set(self._clock())
 
     def _count_commit(self, event: events.MicroBatchCommitted) -> None:
         self._end_attempt("committed")

@@ -23,22 +23,18 @@ _KINDS = ("auto", "arrow", "spark")
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """The reader that is used, and the reason for the choice."""
+    """The reader that is used, and why it is not the Arrow reader."""
 
     kind: Literal["arrow", "spark"]
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{ARROW_NAME if self.kind == 'arrow' else SPARK_NAME}: {self.reason}"
+    reason: str = ""
 
 
 def foreseen(plan: Plan) -> str:
     """Return a text that names the reader of a plan, before Spark has checked the steps."""
-    if plan.reader == "spark":
-        return f"read by {SPARK_NAME} (`source.reader: spark`)"
-    if plan.reader == "arrow":
-        return f"read by {ARROW_NAME} (`source.reader: arrow`)"
-    return f"read by {ARROW_NAME}; by {SPARK_NAME} if a step keeps state"
+    declared, setting = _declared(plan)
+    if declared == "auto":
+        return f"read by {ARROW_NAME}; by {SPARK_NAME} if a step keeps state"
+    return f"read by {SPARK_NAME if declared == 'spark' else ARROW_NAME} ({setting})"
 
 
 def choose_reader(plan: Plan, no_library: str) -> ReaderChoice:
@@ -46,24 +42,32 @@ def choose_reader(plan: Plan, no_library: str) -> ReaderChoice:
 
     `no_library` is why the native library is missing; empty if it is not.
     """
-    declared = os.environ.get(OVERRIDE) or plan.reader
-    if declared not in _KINDS:
-        raise UsageError(
-            "reader_unknown",
-            f"{OVERRIDE} is {declared!r}; expected one of {', '.join(_KINDS)}",
-            hint=f"unset {OVERRIDE}, or correct it",
-        )
+    declared, setting = _declared(plan)
     if declared == "spark":
-        return ReaderChoice("spark", "`source.reader: spark`")
+        return ReaderChoice("spark", setting)
     unusable = no_library
     if plan.is_stateful:
         unusable = "a step keeps state, and Spark reads the records of a stateful query itself"
     if not unusable:
-        return ReaderChoice("arrow", "Spark plans the offsets, and tasks fetch the records")
+        return ReaderChoice("arrow")
     if declared == "arrow":
         raise UsageError(
             "arrow_reader_unusable",
-            f"{plan.names.pipeline}: `source.reader: arrow` is not possible: {unusable}",
-            hint="remove the key, or set `reader: spark`; `eos doctor` describes the library",
+            f"{plan.names.pipeline}: {setting} is not possible: {unusable}",
+            hint="remove it, or set it to `spark`; `eos doctor` describes the library",
         )
     return ReaderChoice("spark", unusable)
+
+
+def _declared(plan: Plan) -> tuple[str, str]:
+    """Return the declared reader, and the setting that declares it."""
+    override = os.environ.get(OVERRIDE)
+    if not override:
+        return plan.reader, f"`source.reader: {plan.reader}`"
+    if override not in _KINDS:
+        raise UsageError(
+            "reader_unknown",
+            f"{OVERRIDE} is {override!r}; expected one of {', '.join(_KINDS)}",
+            hint=f"unset {OVERRIDE}, or correct it",
+        )
+    return override, f"{OVERRIDE}={override}"

@@ -4,6 +4,17 @@ The steps are those of a startup: take the lock, compute the change, fence, then
 record of kind "recovery". So a change disturbs no pipeline that a startup would leave alone. The
 change is computed before the fence, so that a refusal does not disturb a running pipeline. It is
 computed again after the fence, and this result is applied.
+
+A rewind may restore Delta tables. The order is:
+
+1. Fence, so that no older instance writes a table.
+2. Check all tables. A table that can't be restored stops the change here.
+3. Restore the tables, one after the other.
+4. Write the ledger record, with the new position and the tables' states.
+
+If the process dies between 3 and 4, the ledger still has the old position. The next startup finds
+the RESTORE in a table's history and stops, because rows would be lost. The same happens to an
+instance that takes over in between. The command can be repeated: it skips restored tables.
 """
 
 from __future__ import annotations
@@ -68,12 +79,22 @@ def act(
         acquired = acquire(
             planned, client, crash, short_deadline(), is_forced=take_over, skips_foreign=True
         )
-        view = Snapshot(planned, source, acquired.ledger, acquired.last, readable(planned))
+        topic = planned.names.ledger
+        ledger_id = client.topics([topic], short_deadline())[topic].topic_id
+        view = Snapshot(
+            planned,
+            source,
+            acquired.ledger,
+            acquired.last,
+            readable(planned),
+            ledger_id=ledger_id,
+        )
         with still_ours(acquired.coordinator, acquired.ledger):
             change = change_of(verb, view)
         if change.after is None:
             _rename(planned, change)
             return AppliedChange(change)
+        _restore(change, crash)
         batches = acquired.batches(view.position, source, bus)
         batches.note("recovery", change.after, change.note(reason))
         written = acquired.ledger.read_last(
@@ -83,6 +104,13 @@ def act(
         # and the next run uses a fresh checkpoint anyway.
         _rename(planned, change)
         return AppliedChange(change, None if written is None else written.offset)
+
+
+def _restore(change: LedgerChange, crash: CrashPlan) -> None:
+    for restore in change.restores:
+        crash.reached("tables:before")
+        restore.apply()
+        crash.reached("tables:after")
 
 
 def _rename(planned: Plan, change: LedgerChange) -> None:

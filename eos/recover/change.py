@@ -11,13 +11,17 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eos.inspect.snapshot import Snapshot, names_of
 from eos.kafka.api import TopicPartition
 from eos.ledger import group_offsets as group
 from eos.ledger.record import Ends, Position, TableState
+from eos.location import local_path
 from eos.plan.delta_sink import Table
+
+if TYPE_CHECKING:
+    from eos.delta.restore import TableRestore
 
 _SHOWN_MAX = 50
 
@@ -39,7 +43,8 @@ class LedgerChange:
 
     `after` is the new position; None if nothing is written to Kafka. `group` has the group's
     offsets now; None if an open transaction hides them. `remarks` has sentences for the operator.
-    If `after` and `renames` are empty, there is nothing to do, and `remarks` has the reason.
+    `restores` are applied before `after` is written, which has the tables' states after them. If
+    `after` and `renames` are empty, there is nothing to do, and `remarks` has the reason.
     """
 
     verb: str
@@ -49,6 +54,7 @@ class LedgerChange:
     remarks: Sequence[str] = ()
     lost: Sequence[LostOffsets] = ()
     renames: Sequence[tuple[str, str]] = ()
+    restores: Sequence[TableRestore] = ()
     foreign_until: int = 0  # foreign ledger records below this offset are handled by this change
 
     @property
@@ -101,6 +107,7 @@ class LedgerChange:
                 for name, (a, b) in self.topic_ids.items()
             ),
             *(f"rename  {old} -> {new}" for old, new in self.renames),
+            *(each.line() for each in self.restores),
         ]
         if self.after is not None and self.group is None:
             found.append("group  hidden by an open transaction; it gets the ledger's ends")
@@ -133,6 +140,7 @@ class LedgerChange:
                 for each in self.lost
             ],
             "says": list(self.remarks),
+            **({"restores": [each.as_json() for each in self.restores]} if self.restores else {}),
             **({"foreign_until": self.foreign_until} if self.foreign_until else {}),
         }
 
@@ -156,11 +164,16 @@ def moves(before: Ends, after: Ends) -> Moves:
 
 
 def consequences(
-    view: Snapshot, moved: Moves, tables: Mapping[str, TableState] | None = None
+    view: Snapshot,
+    moved: Moves,
+    tables: Mapping[str, TableState] | None = None,
+    *,
+    restores: bool = False,
 ) -> list[str]:
     """Return sentences for the operator about offsets that are skipped or read again.
 
-    `tables` has the Delta tables' states at the new position, as far as they are known.
+    `tables` has the Delta tables' states at the new position, as far as they are known. `restores`:
+    the change itself restores the tables.
     """
     skipped = {
         tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a
@@ -180,8 +193,8 @@ def consequences(
             f"{sum(repeated.values()):,} offsets of {names_of(repeated)} are read again"
             + (f": their output is written a second time to {targets}" if targets else "")
         )
-        known = tables or {}
-        found += [_table_effect(view, each, known.get(each.name)) for each in view.planned.tables]
+        known, affected = tables or {}, () if restores else view.planned.tables
+        found += [_table_effect(view, each, known.get(each.name)) for each in affected]
     return found
 
 
@@ -193,8 +206,9 @@ def _table_effect(view: Snapshot, table: Table, then: TableState | None) -> str:
         effect = "is merged with those rows again, and may show older values until that ends"
     remedy = "delete the rows there, or RESTORE the table and accept it with --accept-table"
     if then is not None:
+        offer = "add --restore-tables, or " if local_path(table.path) is not None else ""
         remedy = (
-            f"to restore it to its version at that position, run RESTORE TABLE "
+            f"to restore it to its version at that position, {offer}run RESTORE TABLE "
             f"delta.`{table.path}` TO VERSION AS OF {then.version}, which also undoes later writes "
             f"of others, and then `eos recover {view.name} --accept-table {table.name} --yes`"
         )

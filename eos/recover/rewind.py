@@ -5,8 +5,10 @@ Source records after that position are read again, and their output is written a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from eos.errors import UsageError
 from eos.inspect.layout import record_time
@@ -15,28 +17,37 @@ from eos.ledger.record import Ends, LedgerRecord, TableState
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
 
+if TYPE_CHECKING:
+    from eos.delta.restore import TableRestore
 
-def rewind(to: str) -> Verb:
+
+def rewind(to: str, *, restores_tables: bool = False) -> Verb:
     """Return the action of `eos recover --rewind-to`.
 
-    `to` is the offset of a ledger record, or a time: then the last record up to it is used."""
+    `to` is the offset of a ledger record, or a time: then the last record up to it is used. With
+    `restores_tables`, each Delta table is restored to its version at that position."""
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         record, following = _record(view, to)
-        options = f"--rewind-to {record.offset}"
+        options = f"--rewind-to {record.offset}" + (" --restore-tables" if restores_tables else "")
         view.require_same_topics()
         then, unchanged, remarks = _reachable(view, record)
         _require_in_source(view, record, then)
         producers = states_of(view, record)
         required = {**then, **unchanged}
-        if required == before.ends:
+        tables = _tables(view, record, following)
+        restores = _restores(view, tables) if restores_tables else ()
+        states = {**before.tables, **{each.table.name: each.state for each in restores}}
+        is_restored = all(each.is_done for each in restores) and states == before.tables
+        if required == before.ends and is_restored:
             return no_change(options, before, "the ledger is at that position")
         after = replace(
             view.moved(required),
             query_id=record.position.query_id,
             batch_id=record.position.batch_id,
             producers=producers,
+            tables=states,
         )
         new = before.ends.keys() - required.keys()
         if new:
@@ -46,12 +57,19 @@ def rewind(to: str) -> Verb:
             )
         remarks = [
             f"to the record of {record_time(record)}",
-            *consequences(view, moves(before.ends, required), _tables(view, record, following)),
+            *consequences(view, moves(before.ends, required), tables, restores=restores_tables),
             *remarks,
         ]
-        return LedgerChange(options, before, after, view.group(required), remarks)
+        group = view.group(required)
+        return LedgerChange(options, before, after, group, remarks, restores=restores)
 
     return verb
+
+
+def _restores(view: Snapshot, tables: Mapping[str, TableState]) -> Sequence[TableRestore]:
+    from eos.recover.table_restores import plan_restores  # loads Delta's library
+
+    return plan_restores(view, tables)
 
 
 def _tables(
@@ -60,16 +78,19 @@ def _tables(
     """Return the state of each Delta table that had exactly the rows up to the record.
 
     An attempt's record has the states from before its rows, so the following record has them. If
-    the pipeline died in between, that record may be one that a table lacked the rows of. A table
-    that was recreated since has other versions.
+    the pipeline died in between, that record may be one that a table lacked the rows of. A recovery
+    record may have the states at an older position, to which it restored the tables. A table that
+    was recreated since has other versions.
     """
+    if following is None or following.kind == "recovery":
+        following = record
     newest_first = view.ledger.newest_first(short_deadline())
     attempts = (each.offset for each in newest_first if each.attempt is not None)
     least = next((offset for offset in attempts if offset <= record.offset), -1)
     now = view.position.tables
     return {
         name: then
-        for name, then in (following or record).position.tables.items()
+        for name, then in following.position.tables.items()
         if then.version is not None and then.at >= least and name in now and now[name].id == then.id
     }
 

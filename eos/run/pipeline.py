@@ -327,14 +327,15 @@ class _Run:
             return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
-        # Ask before the query starts: if the cluster does not answer now, no attempt is
-        # interrupted.
+        # Before the query starts: if the cluster does not answer now, no attempt is interrupted.
         idle_ms = interval_ms(self.client, Deadline.after_ms(START_TIMEOUT_MS))
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
+                reader = query.stages.reader
+                limits = (self.planned.transaction_timeout_ms / 1000, self.audit.behind_max)
                 self.bus.emit(
-                    events.PipelineStarted(name, location, reader=query.stages.reader.name)
+                    events.PipelineStarted(name, location, reader.name, reader.reason, *limits)
                 )
                 self.stopping.attach(running, batches)
                 if self.live:
@@ -374,8 +375,7 @@ class _Run:
         """
         name = self.planned.names.pipeline
         if isinstance(query.error, EosError):
-            # A missing file of Spark's state makes each retry fail. That error has a remedy of its
-            # own.
+            # A missing file of Spark's state fails each retry, and that error has its own remedy.
             return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
         try:
             batches.require_owner()

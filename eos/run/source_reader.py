@@ -52,6 +52,7 @@ class SourceReader:
     ) -> None:
         self._plan = plan
         self._is_arrow = choice.kind == "arrow"
+        self.reason = choice.reason
         self._client = client
         self._spark = spark
         self._bus = bus

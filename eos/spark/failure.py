@@ -108,7 +108,9 @@ def _java_of(error: BaseException | None) -> Any:
             found = getattr(error, name, None)
             if found is not None:
                 return found
-        error = error.__cause__
+        # An error that Delta's Python package converts has lost its `_origin`. PySpark raises it
+        # `from None`, so Py4J's error is its context.
+        error = error.__context__ if hasattr(error, "_origin") else error.__cause__
     return None
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos.errors import UnavailableError, UsageError
 from eos.formats.expressions import literal, quoted
+from eos.spark.delta_snapshot import newest_snapshot
 from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
@@ -63,11 +64,8 @@ def at_versions(plan: Plan, versions: Mapping[str, int]) -> Plan:
 
 
 def _newest(each: LookupTable, spark: SparkSession) -> int:
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as in delta/table.py
-    session: Any = spark._jsparkSession  # noqa: SLF001
     try:
-        log = jvm.org.apache.spark.sql.delta.DeltaLog
-        found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
+        found = newest_snapshot(spark, each.path)
     except Exception as error:
         reason = message_of(error)[:500]
         raise UnavailableError(
@@ -76,14 +74,14 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
             hint="check that its storage is reachable and that this user may read it, then start "
             "again",
         ) from error
-    if found < 0:
+    if found is None:
         raise UsageError(
             "lookup_not_delta",
             f"the table {each.name} ({each.path}) is not a Delta table",
             hint="correct its path, which starts at the folder that contains pipelines/; declare "
             "files under `parquet` or `csv`",
         )
-    return found
+    return found.version
 
 
 def require(plan: Plan, spark: SparkSession) -> None:

@@ -16,7 +16,8 @@ from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.kafka.api import TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
-from eos.ledger.record import Ends, TableState
+from eos.ledger.record import Ends, LedgerRecord, TableState
+from eos.verify.history import attempt_of
 
 _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
 
@@ -34,6 +35,12 @@ class LedgerLevel:
     is_reset: bool
     topic_ids: Mapping[str, str]
     tables: Mapping[str, TableState] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: LedgerRecord) -> LedgerLevel:
+        position, witness = record.position, attempt_of(record).witness
+        query_id, ends, is_reset = position.query_id, position.ends, position.is_reset
+        return cls(witness, query_id, ends, is_reset, position.topic_ids, position.tables)
 
 
 def check_group(

@@ -1,7 +1,7 @@
 """Is the last write of each Delta table the one that the ledger expects?
 
-Rows are not compared, because the ledger has no count of them. The checks use the table's log: its
-table id, the ledger record of the last write, and whether a RESTORE removed writes.
+The checks use the table's log: its table id, the ledger record of the last write, and whether a
+RESTORE removed writes. `table_proof` checks the commit of each micro-batch.
 """
 
 from __future__ import annotations

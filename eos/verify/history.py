@@ -14,7 +14,7 @@ from eos.audit.history import Transaction
 from eos.finding import Witness
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Ends, LedgerRecord, flat
+from eos.ledger.record import Ends, LedgerRecord, TableState, flat
 
 _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "bytes", "digest")
 
@@ -35,6 +35,8 @@ class CommittedAttempt:
     ends: Ends | None
     receipts: Sequence[Receipt]
     dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's results
+    # Delta tables before the transaction. None if it comes from the audit table, which lacks them.
+    tables: Mapping[str, TableState] | None = None
 
     @property
     def is_attempt(self) -> bool:
@@ -58,6 +60,7 @@ def attempt_of(record: LedgerRecord) -> CommittedAttempt:
         ends,
         [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
         attempt.get("dedup", {}),
+        record.position.tables,
     )
 
 

@@ -14,10 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from eos import private_files
+from eos.finding import Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import flat, nested
 
 _FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TablePoint:
+    """The part of a point about one Delta table.
+
+    `id` is the table's own id, and `version` that of its newest verified commit; -1 for none. The
+    ledger did not confirm yet that the table has the micro-batch `owed`.
+    """
+
+    id: str
+    version: int
+    owed: Witness | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        owed = self.owed
+        fields = owed and [owed.ledger_offset, owed.batch_id, owed.number, *owed.identity]
+        return {"id": self.id, "version": self.version, "owed": fields}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +46,8 @@ class Point:
     `ledger_offset` is the offset of the last verified ledger record. `targets` has the next offset
     to verify in each target partition. `allowed` describes the allowed findings up to this point.
     `covered` has the source ranges that the transactions read: several for a partition whose
-    position an operator moved. It is empty in files of older releases.
+    position an operator moved. `tables` has the Delta tables by name. Both are empty in files of
+    older releases.
     """
 
     pipeline: str
@@ -40,6 +60,7 @@ class Point:
     producer_ids: list[int]
     allowed: list[str] = field(default_factory=list)
     covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    tables: Mapping[str, TablePoint] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write the point to a file, atomically."""
@@ -55,6 +76,7 @@ class Point:
             "producer_ids": self.producer_ids,
             "allowed": self.allowed,
             "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
+            "tables": {name: each.as_json() for name, each in self.tables.items()},
         }
         private_files.create_folder(path.parent)
         unfinished = path.with_name(f".{path.name}")
@@ -89,9 +111,18 @@ def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
                 TopicPartition(str(topic), int(partition)): [(int(a), int(b)) for a, b in each]
                 for topic, partition, each in body.get("covered", ())
             },
+            {str(name): _table_point(each) for name, each in body.get("tables", {}).items()},
         )
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         return None, f"{path} is damaged ({type(error).__name__}: {error})"
     if point.ledger_id != ledger_id:
         return None, f"{path} is for a ledger that was deleted and recreated since"
     return point, ""
+
+
+def _table_point(body: Mapping[str, Any]) -> TablePoint:
+    owed = None
+    if body["owed"]:
+        offset, batch_id, number, *identity = map(int, body["owed"])
+        owed = Witness(offset, "attempt", batch_id, number, Identity(*identity))
+    return TablePoint(str(body["id"]), int(body["version"]), owed)

@@ -11,6 +11,7 @@ from eos.plural import plural
 from eos.verify.dropped_records import DropCheck
 from eos.verify.findings import Findings
 from eos.verify.progress import Point
+from eos.verify.table_proof import TableProof
 from eos.verify.verification import VerificationResult
 
 _SHOWN = 10
@@ -67,6 +68,8 @@ def lines(result: RenderedResult) -> Iterator[str]:
     yield f"sources       {_sources(result)}"
     if done.dropped is not None and done.dropped.records:
         yield f"dropped       {_dropped_text(done.dropped)}"
+    for name, proof in done.tables.items():
+        yield f"table         {name}: {_table_text(proof)}"
     if done.same:
         yield f"same          {', '.join(done.same)}"
     for each in chain.moved:
@@ -108,6 +111,16 @@ def _sources(result: RenderedResult) -> str:
 def _dropped_text(dropped: DropCheck) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
     return f"{counts}; {dropped.proven:,} proven by an earlier accepted record"
+
+
+def _table_text(proof: TableProof) -> str:
+    commits = plural(proof.commits, "commit")
+    parts = [f"{commits} for {proof.micro_batches:,} micro-batches, {proof.rows_text}"]
+    if proof.uncounted:
+        parts.append(f"the ledger has no row counts of {plural(proof.uncounted, 'commit')}")
+    if proof.earlier:
+        parts.append(f"an earlier table had the rows of {proof.earlier:,} micro-batches")
+    return "; ".join(parts)
 
 
 def _findings(result: RenderedResult) -> Iterator[str]:
@@ -169,6 +182,7 @@ def as_json(result: RenderedResult) -> dict[str, Any]:
             for each in done.sources
         },
         "dropped": done.dropped and done.dropped.as_json(),
+        "tables": {name: proof.as_json() for name, proof in done.tables.items()},
         "same": done.same,
         "moved": [str(each) for each in done.chain.moved],
         "seconds": round(result.seconds, 3),

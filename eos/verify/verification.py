@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from eos.verify.findings import Findings
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
 from eos.verify.stamps import StampPlaces
+from eos.verify.table_proof import TableProof
 from eos.verify.target import Target
 
 
@@ -65,3 +66,4 @@ class VerificationResult:
     same: list[str] = field(default_factory=list)
     point: Point | None = None
     dropped: DropCheck | None = None
+    tables: Mapping[str, TableProof] = field(default_factory=dict)

@@ -34,11 +34,12 @@ from eos.verify.cross_checks import LedgerLevel
 from eos.verify.dead_letters import DeadLetterReader
 from eos.verify.dropped_records import DropCheck, Log
 from eos.verify.findings import Findings
-from eos.verify.history import CommittedAttempt, attempt_of
+from eos.verify.history import CommittedAttempt
 from eos.verify.ledger import LedgerLog, Page
 from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
+from eos.verify.table_proofs import TableProofs
 from eos.verify.target import LogBounds, Target
 from eos.verify.verification import Progress, Subject, VerificationResult
 
@@ -72,6 +73,7 @@ class Verification:
             letters=self._letters.read,
             each=subject.names_dropped,
         )
+        self._tables = TableProofs(subject.tables, self._findings)
         self._ledger = LedgerLog(reader, names.pipeline, names.ledger)
         self._rows: LedgerRows | None = None
         if subject.table is not None:
@@ -91,6 +93,7 @@ class Verification:
         end = self._ledger.settled_end()
         if self._point is not None:
             self._resume(self._point, log_start)
+        self._tables.begin(self._point)
         self._know_topics(self._subject.sink_topics)
         has = self._rows.until() if self._rows else -1
         start = position = max(self._first, self._verify_trimmed(self._first, log_start))
@@ -100,7 +103,7 @@ class Verification:
             self._compare(page.records, min(has, page.end - 1), page)
             self._verify_attempts(page.committed)
             if page.records:
-                self._level = _level(page.records[-1])
+                self._level = LedgerLevel.of(page.records[-1])
             # A running pipeline may trim the ledger now. The audit table has the trimmed records.
             position = self._verify_trimmed(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
@@ -153,7 +156,7 @@ class Verification:
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
         if found:
-            self._level = _level(found[0])
+            self._level = LedgerLevel.of(found[0])
             chain.last = self._level.witness
         if found and found[0].identity == point.identity:
             return
@@ -203,6 +206,7 @@ class Verification:
     # --- attempts, page by page ---------------------------------------------------------------
 
     def _verify_attempts(self, committed: Sequence[CommittedAttempt]) -> None:
+        self._tables.see(committed)
         expected: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
         for each in committed:
             self._findings.add_all(self._chain.see(each))
@@ -287,17 +291,20 @@ class Verification:
         found = position_copies.read_copies(
             self._cluster, self._subject, low.ends, list(self._targets)
         )
+        self._tables.look()
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._findings.add_all(page.findings)
-        identities = {each.witness.identity for page in newer for each in page.committed}
+        committed = [each for page in newer for each in page.committed]
+        self._tables.finish(committed)
+        identities = {each.witness.identity for each in committed}
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
             self._tail(target, bounds[tp])
         sources = self._sources(low)
         self._dropped.prove()
         records = [record for page in newer for record in page.records]
-        high = _level(records[-1]) if records else low
+        high = LedgerLevel.of(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
         for name, findings in found.compare(low, high):
             self._findings.add_all(findings)
@@ -307,7 +314,9 @@ class Verification:
         last = low.witness.ledger_offset
         targets, point = list(self._targets.values()), self._new_point(last, positions)
         return VerificationResult(
-            self._findings, chain, self._first, last, targets, sources, same, point, self._dropped
+            *(self._findings, chain, self._first, last, targets, sources, same, point),
+            self._dropped,
+            self._tables.proofs,
         )
 
     def _new_point(self, last: int, positions: Mapping[TopicPartition, int]) -> Point:
@@ -324,6 +333,7 @@ class Verification:
             chain.current,
             chain.owners.producer_ids,
             covered=self._dropped.covered,
+            tables=self._tables.points(),
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:
@@ -384,15 +394,3 @@ class Verification:
             message = f"the source topic {topic!r} {subject}, the ledger's offsets are of {known}"
             self._findings.add(Finding("source_recreated", message, TopicPartition(topic, 0)))
         return is_same
-
-
-def _level(record: LedgerRecord) -> LedgerLevel:
-    position = record.position
-    return LedgerLevel(
-        attempt_of(record).witness,
-        position.query_id,
-        position.ends,
-        position.is_reset,
-        position.topic_ids,
-        position.tables,
-    )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
-    *("pyspark", "py4j", "pyarrow", "numpy", "pandas", "deltalake", "kafka", "confluent_kafka"),
-    *("lz4", "zstandard", "google_crc32c", "rich"),
+    *("pyspark", "py4j", "pyarrow", "numpy", "pandas", "delta", "deltalake", "kafka"),
+    *("confluent_kafka", "lz4", "zstandard", "google_crc32c", "rich"),
 )
 PIPELINE = """
 version: 1

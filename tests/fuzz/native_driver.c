@@ -11,6 +11,7 @@
 
 #include "../../eos/native/decode.c"
 #include "../../eos/native/encode.c"
+#include "../../eos/native/dedup.c"
 
 static u64 state;
 
@@ -301,11 +302,86 @@ static i64 convert_random(void) {
   return 1;
 }
 
+/* ---- dedup --------------------------------------------------------------------------------- */
+
+/* Bytes with few values, so that many names, numbers and ids are equal. */
+static struct source few_values(i64 rows, i64 longest, int is_damaged) {
+  static const u8 bytes[] = "pes0123456789-";
+  struct source s = random_source(rows, longest, is_damaged);
+  u8 *data = take(s.size);
+  for (i64 i = 0; i < s.size; i++) data[i] = bytes[below(below(9) ? 13 : 14)];
+  s.data = data;
+  return s;
+}
+
+static i64 stamps_random(void) {
+  int is_damaged = below(3) == 0;
+  struct stamping s = {0};
+  i64 elements = below(60), *lists;
+  s.rows = below(20);
+  s.lists = lists = take(8 * (s.rows + 1));
+  for (i64 i = 0, at = 0; i <= s.rows; i++) {
+    lists[i] = at;
+    at += below(elements - at + 1 < 5 ? elements - at + 1 : 5);
+  }
+  if (is_damaged) lists[below(s.rows + 1)] = below(2) ? (i64)next_random() : below(99) - 9;
+  s.name = few_values(elements, 2, is_damaged && below(2));
+  s.value = few_values(elements, below(2) ? 2 : 22, is_damaged && below(2));
+  for (int part = 0; part < PARTS; part++) {
+    u8 *name = take(1);
+    *name = "pes"[part];
+    s.wanted[part] = (struct field){name, 1};
+    s.valid[part] = take((s.rows + 7) / 8);
+    s.numbers[part] = part == ID ? NULL : take(8 * s.rows);
+  }
+  s.id_offsets = take(4 * (s.rows + 1));
+  int is_small = below(4) == 0;
+  s.id_bytes = is_small ? below(s.value.size + 1) : s.value.size;
+  s.id_data = take(s.id_bytes);
+  i64 result = eos_stamps(&s);
+  int is_sound = !is_damaged && !is_small;
+  require(result == 0 || result == NOT_PLAIN || (result == INVALID && !is_sound), "sound headers");
+  for (i64 i = 0; !result && i < s.rows; i++)
+    require(s.id_offsets[i] <= s.id_offsets[i + 1] && s.numbers[EPOCH][i] >= 0, "a stamp");
+  return result ? 0 : s.rows;
+}
+
+static i64 number_random(void) {
+  int is_damaged = below(3) == 0;
+  struct numbering x = {0};
+  x.known = few_values(below(40), below(2) ? 1 : 20, is_damaged && below(2));
+  x.known.valid = NULL;
+  x.ids = few_values(below(40), below(2) ? 2 : 20, is_damaged && below(2));
+  x.seed = below(3) ? next_random() | 1 : 0; /* 0: all hashes are equal */
+  x.slot_count = 8;
+  while (below(20) && x.slot_count < 2 * (x.known.rows + x.ids.rows + 1)) x.slot_count *= 2;
+  x.slots = take((i64)sizeof(struct slot) * x.slot_count);
+  memset(x.slots, 0, sizeof(struct slot) * (usize)x.slot_count);
+  x.is_adding = below(2);
+  x.numbers = take(8 * x.ids.rows);
+  x.firsts = take(8 * x.ids.rows);
+  i64 result = eos_number(&x);
+  int is_small = x.slot_count < 2 * (x.known.rows + x.ids.rows + 1);
+  require(result == (is_small ? NEEDS_ROOM : 0) || (result == INVALID && is_damaged), "sound ids");
+  for (i64 i = 0; !result && i < x.ids.rows; i++)
+    require(x.numbers[i] >= -1 && x.numbers[i] < x.known.rows + x.added, "a number");
+  return result ? 0 : x.ids.rows;
+}
+
+static i64 crc_random(void) {
+  static u32 tables[8][256];
+  int is_damaged = below(3) == 0;
+  struct source texts = random_source(below(40), 40, is_damaged);
+  i64 result = eos_crc32(&texts, (const u32(*)[256])tables, take(4 * texts.rows));
+  require(result == 0 || (result == INVALID && is_damaged), "sound texts");
+  return texts.rows;
+}
+
 int main(int count, char **words) {
   require(count == 4, "usage: driver CORPUS ROUNDS SEED");
   FILE *corpus = fopen(words[1], "rb");
   require(corpus != NULL, "no corpus");
-  i64 rounds = atoll(words[2]), records = 0, rows = 0;
+  i64 rounds = atoll(words[2]), records = 0, rows = 0, validated = 0;
   state = strtoull(words[3], NULL, 10) * 2 + 1;
   i64 head[2];
   while (fread(head, sizeof head, 1, corpus) == 1) {
@@ -314,10 +390,12 @@ int main(int count, char **words) {
     for (i64 round = 0; round < rounds; round++) {
       records += decode_damaged(sound, head[1], head[0]);
       rows += encode_random() + hash_random() + partition_random() + convert_random();
+      validated += stamps_random() + number_random() + crc_random();
       free_all();
     }
     free(sound);
   }
-  printf("%lld records decoded, %lld rows encoded\n", (long long)records, (long long)rows);
+  printf("%lld records decoded, %lld rows encoded, %lld validated\n", (long long)records,
+         (long long)rows, (long long)validated);
   return 0;
 }

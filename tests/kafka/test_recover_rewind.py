@@ -67,8 +67,16 @@ def test_tables_that_rows_are_appended_to_receive_them_twice(ran: Pipeline) -> N
     assert "is merged with those rows again" in merged
     # The ledger does not know these tables, so it has no version of them.
     assert all("or RESTORE the table and accept it" in each for each in (appended, merged))
+    refused = ran.recover("--rewind-to", "2", "--restore-tables", "--yes")
+    assert (refused.code, "[table_restore_unknown]" in refused.err) == (2, True), refused
+    assert "the ledger has no version of it at that position" in refused.err
     forward = ran.recover("--rewind-to", "4", "--json")
     assert "a second time" not in forward.out
+
+
+def test_tables_are_restored_only_if_there_are_some(ran: Pipeline) -> None:
+    refused = ran.recover("--rewind-to", "2", "--restore-tables", "--yes")
+    assert (refused.code, "the pipeline has no Delta table" in refused.err) == (2, True), refused
 
 
 def test_a_rewind_is_undone_by_going_to_a_later_record(ran: Pipeline) -> None:

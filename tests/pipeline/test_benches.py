@@ -13,8 +13,6 @@ from support import kafka_io
 
 from eos.local.embedded_kafka import EmbeddedKafka
 
-pytestmark = pytest.mark.long
-
 SOURCE, PRODUCERS, PARTITIONS = "benches.small", 100, 4
 RECORDS = 2 * PRODUCERS
 # Arms that are alike but for settings are left out.
@@ -48,6 +46,7 @@ def source(broker: EmbeddedKafka) -> str:
     return SOURCE
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", JOBS)
 def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_path: Path) -> None:
@@ -62,6 +61,7 @@ def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_pat
 
 
 # Those that nothing has to be fetched for, at two kinds of work that share little code.
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["json", "delta"])
 def test_peers_run(kind: str, broker: EmbeddedKafka, tmp_path: Path) -> None:

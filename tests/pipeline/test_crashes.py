@@ -74,7 +74,8 @@ DEATHS = {
     "python": Deaths(others("python"), SMALL, 8, IN_PYTHON),
     "jvm": Deaths(others("jvm"), SMALL, 14),
 }
-TAKE_LONG = ("all of it", "all of it, else", "python", "jvm")
+RARELY = dict.fromkeys(("all of it", "all of it, else"), pytest.mark.long)
+RARELY |= dict.fromkeys(("python", "jvm"), pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event
 @pytest.mark.timeout(1800)  # up to fourteen runs of spark-submit, beside others
 @pytest.mark.parametrize(
     "deaths",
-    [pytest.param(name, marks=pytest.mark.long if name in TAKE_LONG else ()) for name in DEATHS],
+    [pytest.param(name, marks=RARELY.get(name, ())) for name in DEATHS],
 )
 def test_every_record_once_in_order_whatever_dies_when(
     crashed: Callable[[str], Project], deaths: str

@@ -117,6 +117,12 @@ def test_the_last_record_of_a_key_writes_or_deletes(made: Project) -> None:
     feed(made, {8: "u"})
     assert made.run_warm().returncode == 0
     assert table(made) == {1: 8}
+    told = lake.verified(made)
+    proven = told["tables"]["live"]
+    assert told["findings"] == []
+    assert proven["commits"] == proven["micro_batches"] >= 4
+    assert proven["inserted"] - proven["deleted"] == len(table(made))
+    assert proven["updated"] > proven["uncounted"] == 0
 
 
 @pytest.mark.long  # three runs die

@@ -79,7 +79,7 @@ def came_out(project: Project) -> Counter[tuple[int, str]]:
     "points",
     [
         pytest.param(["end_txn_answered:after"], id="before Spark noted a commit"),
-        pytest.param([f"{p}:before" for p in POINTS], id="at each step", marks=pytest.mark.long),
+        pytest.param([f"{p}:before" for p in POINTS], id="at each step", marks=pytest.mark.nightly),
     ],
 )
 def test_each_pair_once_whatever_died_when(made: Project, points: list[str]) -> None:

@@ -97,6 +97,9 @@ def test_prometheus_scrapes_a_run(project: Project) -> None:
     assert found["eos_source_committed_offsets", project.source] == RECORDS
     assert found["eos_target_bytes_total", project.target] > RECORDS
     assert found["eos_ledger_end_offset", ""] > 2
+    assert found["eos_transaction_timeout_seconds", ""] == 600
+    assert found["eos_audit_backlog_max_attempts", ""] == 1000
+    assert ("eos_run_exit_code", "") not in found, "the run lasts"
     assert found["eos_micro_batch_step_seconds_count", "end"] == 2
     require_on_page(2, project, [line for line in text.splitlines() if not line.startswith("#")])
 
@@ -187,6 +190,7 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     body = Gateway.pushed[f"/metrics/job/eos/pipeline/{project.name}"]
     assert values(body)["eos_source_records_total", project.source] == RECORDS
     assert values(body)["eos_source_lag_offsets", project.source] == 0
+    assert values(body)["eos_run_exit_code", ""] == 0
 
 
 def test_a_wrong_observer_ends_a_run_before_it_begins(project: Project) -> None:

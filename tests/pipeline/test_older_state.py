@@ -89,7 +89,7 @@ def keys(left: EmbeddedKafka, topic: str) -> list[str]:
     return [(record.key or b"").decode() for record in read(left.bootstrap, topic)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_tables_that_lack_a_micro_batch_are_caught_up(left: EmbeddedKafka, resume: Any) -> None:
     said = resume("lakehouse")
     assert said.count(" caught up: ") == 2, said
@@ -115,7 +115,7 @@ def test_dedup_knows_what_producers_sent_before(left: EmbeddedKafka, resume: Any
     require_each_once([str(n) for n in range(50)], keys(left, "payments.once"))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_session_that_was_open_gets_its_next_click(left: EmbeddedKafka, resume: Any) -> None:
     def click(user: str, at: str) -> dict[str, Any]:
         value = json.dumps({"user": user, "ts": f"2026-11-18T{at}:00Z"})

@@ -70,9 +70,14 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Seque
     assert group == kafka_io.ends(made.broker.bootstrap, made.source)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)  # nine starts of Spark
-@pytest.mark.parametrize(("function", "moment"), [("processed", "before"), ("distinct", "after")])
+@pytest.mark.parametrize(
+    ("function", "moment"),
+    [
+        pytest.param("processed", "before", marks=pytest.mark.long),
+        pytest.param("distinct", "after", marks=pytest.mark.nightly),
+    ],
+)
 def test_no_state_counts_a_record_twice_whatever_dies_when(
     made: Project, function: str, moment: str
 ) -> None:
@@ -133,7 +138,7 @@ def increments(project: Project) -> dict[str, list[int]]:
     return {who: sorted(counts) for who, counts in found.items()}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("function", ["visits", "processed"])
 def test_a_function_with_a_state_of_its_own(made: Project, function: str) -> None:
     stateful.declare(made, function, RECORDS, "output_mode: update\n")

@@ -15,7 +15,7 @@ from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_complete
 from eos.errors import PromiseBrokenError
-from eos.ledger.record import TableState
+from eos.ledger.record import RowCounts, TableState
 from eos.plan.delta_sink import Table
 
 ROWS = 10
@@ -122,6 +122,29 @@ def test_a_version_that_is_lower_than_the_kept_one_stops(table: Table) -> None:
     told = check(table, TableState("id", 1, 4))
     assert told.startswith("table_behind: ")
     assert "is at Delta's version 0, but it was at 4 before" in told
+
+
+def test_the_newest_write_has_the_row_counts_of_its_commit(table: Table) -> None:
+    for at in (1, 3, None):
+        write(table, at)
+    log = DeltaLog(LocalFiles(), table.path, "app")
+
+    def rows_since(base: int, **about: object) -> RowCounts | None:
+        file = Path(table.path) / "_delta_log" / f"{1:020d}.json"
+        lines = [{"txn": {"appId": "app", "version": 3}}, {"commitInfo": about}]
+        file.write_text("\n".join(map(json.dumps, lines)))
+        known = TableState("id", 1, base, RowCounts(7))
+        return require_complete("orders", table, log, known, 2)
+
+    names = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+    merged = dict(zip(names, "123", strict=True))
+    assert rows_since(0, operation="WRITE", operationMetrics={"numOutputRows": "9"}) == (9, 0, 0)
+    assert rows_since(0, operation="MERGE", operationMetrics=merged) == (1, 2, 3)
+    assert rows_since(0, operation="MERGE", operationMetrics={names[0]: "1"}) is None
+    # No ledger record could have this number.
+    too_many = {"numOutputRows": str(2**63)}
+    assert rows_since(0, operation="WRITE", operationMetrics=too_many) is None
+    assert rows_since(1, operation="WRITE") == (7, 0, 0)  # nothing was written since
 
 
 def test_a_long_commit_is_read_line_by_line(table: Table) -> None:

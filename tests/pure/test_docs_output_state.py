@@ -15,7 +15,9 @@ from support.doubles import plan as planned_of
 
 from eos.audit.dedup_summary import Producers
 from eos.audit.history import summary, transactions
+from eos.checkpoint.files import LocalFiles
 from eos.cli import replay
+from eos.delta.log import DeltaLog
 from eos.finding import Witness
 from eos.inspect import audit_render, status_list, status_render
 from eos.inspect.audit_render import AuditResult
@@ -28,7 +30,8 @@ from eos.kafka.api import (
     TopicPartition,
 )
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import LedgerRecord, Position
+from eos.ledger.record import LedgerRecord, Position, RowCounts
+from eos.plan.delta_sink import Table
 from eos.recover.change import LedgerChange, LostOffsets
 from eos.report.conclusion import verdict
 from eos.report.content import gather
@@ -38,6 +41,8 @@ from eos.verify.chain import CommitChain, Owners
 from eos.verify.findings import Findings
 from eos.verify.render import RenderedResult
 from eos.verify.source import SourcePartition
+from eos.verify.table_commits import TableCommits
+from eos.verify.table_proof import TableProof
 from eos.verify.target import LogBounds, Retention, Target
 from eos.verify.verification import VerificationResult
 
@@ -161,6 +166,20 @@ def test_a_verification_that_finds_a_loss() -> None:
     part.records, part.offset_first, part.offset_last = 10, 7, 16
     target.settle(LogBounds(0, 30, 30), Retention(can_expire=False))
     require_shown(BLOCKS["verify.md-2"], rendered(findings, [target]))
+
+
+def test_a_verification_of_delta_tables() -> None:
+    proofs = {}
+    for name, keys, rows in (
+        ("orders_history", (), RowCounts(4_000_000)),
+        ("orders_now", ("order_id",), RowCounts(3_000_000, 1_000_000)),
+    ):
+        commits = TableCommits(DeltaLog(LocalFiles(), "/lake", "app"))
+        proof = TableProof(Table(name, "/lake", keys), "id", commits, Findings())
+        proof.micro_batches = proof.commits = 8
+        proof.rows = rows
+        proofs[name] = proof
+    require_shown(BLOCKS["verify.md-3"], rendered(Findings(), tables=proofs))
 
 
 def status_of_orders() -> PipelineStatus:

@@ -19,7 +19,7 @@ from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.decoder import decoded
 from eos.ledger.receipt import AppendedBatch, Receipt
-from eos.ledger.record import AttemptRecord, Position, TableState, encoded
+from eos.ledger.record import AttemptRecord, Position, RowCounts, TableState, encoded
 from eos.verify.history import attempt_of
 
 ME = Identity(77, 3)
@@ -34,7 +34,7 @@ POSITION = Position(
     checkpoint="0007-77-3",
     producers="12/0f3a/991",
     validate_first=8,
-    tables={"history": TableState("7f", 12)},
+    tables={"history": TableState("7f", 12, 3, RowCounts(5, 2, 1))},
 )
 ROUNDS = 2_000
 
@@ -152,6 +152,11 @@ def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
         (["owner"], {"host": "h", "process": 1}),
         (["owner", "process"], "17"),
         (["tables", "history", "at"], -2),
+        (["tables", "history", "rows"], None),
+        (["tables", "history", "rows"], [1, 2]),
+        (["tables", "history", "rows"], [1, 2, -1]),
+        (["tables", "history", "rows"], [1, 2, 2**63]),
+        (["tables", "history", "rows"], [1, 2, True]),
         (["attempt"], None),
         (["attempt", "starts", "events", "0"], 6),
         (["attempt", "starts", "other"], {"0": 1}),

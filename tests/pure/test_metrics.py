@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.docs import ROOT
 from support.errors import raises
+from support.run_events import STORY, committed
 
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
@@ -33,8 +33,11 @@ VERSIONS = {"version": "0.1.0", "python": "3.11.7", "pyspark": "4.2.0"}
 Samples = dict[tuple[str, str], float]
 
 
+NOW = 1_795_000_000.0
+
+
 class Clock:
-    now = 1_795_000_000.0
+    now = NOW
 
     def __call__(self) -> float:
         return self.now
@@ -66,48 +69,7 @@ def samples(text: str) -> Samples:
     return found
 
 
-def committed(batch_id: int = 1, **more: Any) -> events.MicroBatchCommitted:
-    values = {
-        "offsets_in": 12,
-        "records_in": 10,
-        "records_out": 9,
-        "bytes_out": 900,
-        "run_ms": 200.0,
-        "ledger_ms": 3.0,
-        "offsets_ms": 5.0,
-        "end_ms": 20.0,
-        "ledger_end": 7,
-        "offsets_in_by_topic": {"in": 12},
-        "records_out_by_topic": {"out": 8, "large": 1},
-        "bytes_out_by_topic": {"out": 800, "large": 100},
-    }
-    return events.MicroBatchCommitted(batch_id, 1, **{**values, **more})
-
-
-# One of each that has a metric.
-STORY: tuple[events.Event, ...] = (
-    events.AttemptStarted(1, 1, 5, 0, {"in": 12}),
-    events.RequestRejected("TxnOffsetCommit", "CONCURRENT_TRANSACTIONS"),
-    events.AttemptFailed(1, 1, "why", will_redo=True, api="Produce", kafka_error="CORRUPT_MESSAGE"),
-    events.AttemptStarted(1, 2, 5, 1, {"in": 12}),
-    events.AttemptRetried(1, 2, "duplicates"),
-    events.AttemptStarted(1, 3, 5, 2, {"in": 12}),
-    committed(),
-    events.RecordsRefused(1, "paid", "dead_letter", 2, "in", 0, 3),
-    events.RecordsRefused(1, "malformed", "drop", 1, "in", 0, 4),
-    events.RecordsDeduplicated(1, {"duplicate": 4}, {"gap": 1}),
-    events.TableFollowed("lake", "written", 6, 4, 1500.0),
-    events.TableFollowed("lake", "skipped", 6, 6),
-    events.AuditFollowed(3),
-    events.SourceLag({"in": 12}, {"in": 20}, {"in": 2.5}),
-    events.BrokersSilent(1.0, 9.0, "why", ""),
-    events.Warned("look"),
-    events.MicroBatchSkipped(2),
-    events.AttemptStarted(3, 1, 5, 3, {"in": 1}),
-    events.AttemptFailed(3, 1, "asked to", will_redo=False, is_requested=True),
-    events.AttemptStarted(4, 1, 5, 4, {"in": 1}),
-    events.RequestRejected("EndTxn", ""),
-)
+ENDED = ("eos_run_exit_code", "eos_run_end_timestamp_seconds")
 
 
 def test_the_values_are_those_of_the_events(metrics: RunMetrics, clock: Clock) -> None:
@@ -133,6 +95,7 @@ def test_the_values_are_those_of_the_events(metrics: RunMetrics, clock: Clock) -
         ("eos_target_bytes_total", "topic=large"): 100,
         ("eos_rejected_records_total", "answer=dead_letter,rule=paid"): 2,
         ("eos_rejected_records_total", "answer=drop,rule=malformed"): 1,
+        ("eos_last_rejected_record_timestamp_seconds", "answer=drop,rule=malformed"): NOW,
         ("eos_deduplicated_records_total", "answer=dropped,verdict=duplicate"): 4,
         ("eos_deduplicated_records_total", "answer=accepted,verdict=gap"): 1,
         ("eos_micro_batch_step_seconds_sum", "step=run"): 0.2,
@@ -141,10 +104,12 @@ def test_the_values_are_those_of_the_events(metrics: RunMetrics, clock: Clock) -
         ("eos_micro_batch_step_seconds_bucket", "le=0.025,step=end"): 1,
         ("eos_micro_batch_step_seconds_sum", "step=table"): 1.5,
         ("eos_micro_batch_step_seconds_count", "step=table"): 1,
-        ("eos_last_commit_timestamp_seconds", ""): 1_795_000_000.0,
+        ("eos_last_commit_timestamp_seconds", ""): NOW,
         ("eos_transaction_age_seconds", ""): 4,
+        ("eos_transaction_timeout_seconds", ""): 600,
         ("eos_ledger_end_offset", ""): 7,
         ("eos_audit_backlog_attempts", ""): 3,
+        ("eos_audit_backlog_max_attempts", ""): 1000,
         ("eos_source_lag_offsets", "topic=in"): 8,
         ("eos_source_lag_seconds", "topic=in"): 2.5,
         ("eos_source_committed_offsets", "topic=in"): 12,
@@ -155,12 +120,21 @@ def test_the_values_are_those_of_the_events(metrics: RunMetrics, clock: Clock) -
         ("eos_build_info", "pyspark=4.2.0,python=3.11.7,version=0.1.0"): 1,
     }
     assert {key: found.get(key) for key in expected} == expected
+    assert not [name for name, _ in found if name in ENDED], "the run lasts"
     metrics(events.BrokersAnswer(9.0))
     metrics(events.RunFailed("orders", "fenced", "fenced", "taken", "", 3))
     found = samples(text_of(metrics))
     assert found["eos_run_failures_total", "kind=fenced"] == 1
     assert found["eos_transaction_age_seconds", ""] == 0
     assert found["eos_brokers_silent", ""] == 0
+    assert [found[name, ""] for name in ENDED] == [3, NOW + 4]
+
+
+def test_a_run_that_stops_after_an_error_has_the_code_of_the_error(metrics: RunMetrics) -> None:
+    metrics(events.Stopped("orders", "drained"))
+    assert samples(text_of(metrics))["eos_run_exit_code", ""] == 0
+    metrics(events.RunFailed("orders", "fenced", "fenced", "taken", "", 3))
+    assert samples(text_of(metrics))["eos_run_exit_code", ""] == 3
 
 
 def test_records_of_several_topics_are_not_counted_for_one_of_them(metrics: RunMetrics) -> None:

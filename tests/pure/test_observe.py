@@ -107,6 +107,10 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
         (events.PipelineStarted("p", "/c"), "pipeline p started, checkpoint /c"),
         (events.PipelineStarted("p"), "pipeline p started"),
         (
+            events.PipelineStarted("p", "", "Spark's Kafka source", "it has state"),
+            "pipeline p started, Spark's Kafka source reads the source (it has state)",
+        ),
+        (
             COMMITTED,
             "micro-batch 7 committed: 20,000 records in, 19,999 out, 1.2 MB in 211 ms",
         ),

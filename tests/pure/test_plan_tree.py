@@ -133,7 +133,7 @@ def test_without_a_check_it_loads_neither_spark_nor_delta(project):
         "import sys\n"
         "from eos.cli.main import command\n"
         "command(['plan', 'one'])()\n"
-        "heavy = {'pyspark', 'py4j', 'deltalake', 'pandas'}\n"
+        "heavy = {'pyspark', 'py4j', 'delta', 'deltalake', 'pandas'}\n"
         "print('loaded:', sorted(heavy & set(sys.modules)))"
     )
     command = [sys.executable, "-c", code]

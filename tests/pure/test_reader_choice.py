@@ -35,26 +35,24 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("declared", "is_stateful", "no_library", "kind"),
+    ("declared", "is_stateful", "no_library", "kind", "reason"),
     [
-        ("auto", False, "", "arrow"),
-        ("arrow", False, "", "arrow"),
-        ("spark", False, "", "spark"),
-        ("auto", True, "", "spark"),
-        ("auto", False, NO_LIBRARY, "spark"),
-        ("spark", True, NO_LIBRARY, "spark"),
+        ("auto", False, "", "arrow", ""),
+        ("arrow", False, "", "arrow", ""),
+        ("spark", False, "", "spark", "`source.reader: spark`"),
+        ("auto", True, "", "spark", "keeps state"),
+        ("auto", False, NO_LIBRARY, "spark", NO_LIBRARY),
+        ("spark", True, NO_LIBRARY, "spark", "`source.reader: spark`"),
     ],
 )
 def test_the_arrow_reader_is_used_wherever_it_can(
-    plan: Plan, declared: str, is_stateful: bool, no_library: str, kind: str
+    plan: Plan, declared: str, is_stateful: bool, no_library: str, kind: str, reason: str
 ):
     made = replace(plan, reader=declared, is_stateful=is_stateful)
     found = choose_reader(made, no_library)
     assert found.kind == kind
-    if declared == "auto" and no_library:
-        assert no_library in str(found)
-    if declared == "auto" and is_stateful:
-        assert "keeps state" in str(found)
+    assert reason in found.reason
+    assert bool(found.reason) == (kind == "spark")
 
 
 @pytest.mark.parametrize(("is_stateful", "no_library"), [(True, ""), (False, NO_LIBRARY)])
@@ -67,9 +65,15 @@ def test_arrow_is_refused_where_it_is_not_possible(plan: Plan, is_stateful: bool
 
 def test_the_variable_replaces_what_the_file_declares(plan: Plan, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(OVERRIDE, "spark")
-    assert choose_reader(replace(plan, reader="arrow"), "").kind == "spark"
+    assert choose_reader(replace(plan, reader="arrow"), "") == ReaderChoice(
+        "spark", "EOS_READER=spark"
+    )
+    assert "EOS_READER=spark" in foreseen(plan)
     monkeypatch.setenv(OVERRIDE, "arrow")
     assert choose_reader(replace(plan, reader="spark"), "").kind == "arrow"
+    with raises("arrow_reader_unusable", UsageError) as caught:
+        choose_reader(plan, NO_LIBRARY)
+    assert "EOS_READER=arrow is not possible" in caught.value.message
     monkeypatch.setenv(OVERRIDE, "java")
     with raises("reader_unknown", UsageError):
         choose_reader(plan, "")
@@ -82,7 +86,7 @@ def test_old_record_batches_end_the_use_of_the_arrow_reader(
     monkeypatch.setattr(source_reader, "slots", lambda _spark: 2)
     bus: Any = SimpleNamespace(emit=warned.append)
     nobody: Any = None
-    reader = SourceReader(plan, ReaderChoice("arrow", ""), nobody, nobody, bus)
+    reader = SourceReader(plan, ReaderChoice("arrow"), nobody, nobody, bus)
     assert not reader.falls_back(AttemptFailedError("spark_job_failed", "a worker died"))
     assert (reader.name, warned) == (ARROW_NAME, [])
     old = old_format(TopicPartition("orders", 1), 7)

@@ -65,6 +65,8 @@ def test_what_is_not_there_or_broken_is_told(word: str) -> None:
         ["one", "--from-group", "--restore-group"],
         ["one", "--forget-topic"],
         ["one", "--rewind-to"],
+        ["one", "--restore-tables"],
+        ["one", "--accept-start", "--restore-tables"],
         ["one", "--accept"],
         ["one", "two"],
     ],

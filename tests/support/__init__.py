@@ -20,6 +20,9 @@ Without Kafka and without Spark:
     simulated_broker   a broker in the process; `conformance` compares it with a real one
     dedup              rows and verdicts of dedup
     dedup_model        what upstreams send to dedup; program: an upstream
+    proven_lake        a ledger and its Delta table, written by delta-rs, and the proof of both
+    run_events         the events of a run, one of each that has a metric
+    prometheus         Prometheus and a push gateway; the alerts and the dashboard
     doubles            doubles of Spark, the event bus, a crash and a plan
 
 Pipelines on a real broker, without Spark:

@@ -34,11 +34,11 @@ def examples(count: int) -> int:
 
 def in_turn(cases: Iterable[Any], width: int = 2, every: int = 2) -> list[Any]:
     """Return the cases as parameters. They are a table whose rows have `width` cases: all but every
-    nth diagonal is long, so that each row and each column keeps cases in the default run."""
+    nth diagonal is nightly, so that each row and each column keeps cases in the default run."""
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
-            marks=() if sum(divmod(at, width)) % every == 0 else pytest.mark.long,
+            marks=() if sum(divmod(at, width)) % every == 0 else pytest.mark.nightly,
         )
         for at, case in enumerate(cases)
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -143,6 +145,24 @@ def version(path: Path, name: str) -> int:
                 assert written["version"] > found[-1], f"{file} goes back"
                 found.append(written["version"])
     return found[-1]
+
+
+def verified(project: Project, *words: str, code: int = 0) -> dict[str, Any]:
+    """Return what `eos verify --json` prints."""
+    command = [sys.executable, "-m", "eos", "verify", *project.words(), "--json", *words]
+    env = project.environment()
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def require_proven(project: Project, name: str, **counts: int) -> None:
+    """Require that no count of a table's proof but these is above 0."""
+    told = verified(project)
+    assert told["findings"] == []
+    found = told["tables"][name]
+    assert found == {**dict.fromkeys(found, 0), **counts}
 
 
 def newest(numbers: Iterable[int]) -> Mapping[int, int]:

@@ -331,7 +331,7 @@ class Project:
         return [sys.executable, "-m", "eos.cli.run", *self.words()]
 
     def environment(self, **extra: str) -> dict[str, str]:
-        kept = (OVERRIDE,)  # `./tests/run nightly` sets it
+        kept = (OVERRIDE,)  # `./tests/run spark-reader` sets it
         inherited = {k: v for k, v in os.environ.items() if k in kept or not k.startswith("EOS_")}
         return {**inherited, "PYTHONPATH": str(CHECKOUT), **extra}
 
