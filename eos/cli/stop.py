@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         raise _no_run_error(names, holder)
     stop_marker.write(Path(names.stops), holder.run_id)
     _await_end(names, holder, options.wait)
-    text = f"stopped: {holder} ended"
+    text = f"the run {holder} has ended"
     _print(names.pipeline, text, "stopped", holder, began, options.json)
     return 0
 
@@ -76,8 +76,7 @@ def _await_end(names: Names, holder: LockHolder, wait_s: int) -> None:
         if now.process is not None and now.run_id != holder.run_id:
             raise UnavailableError(
                 "restarted_meanwhile",
-                f"{names.pipeline}: {holder} ended, but {now} has acquired the pipeline's lock and "
-                "was not asked to stop",
+                f"{names.pipeline}: the run {holder} has ended, but another one has begun {now}",
                 hint="a supervisor may have started it again: stop the pipeline there; or repeat "
                 f"`eos stop {names.pipeline}`",
                 pipeline=names.pipeline,
@@ -85,20 +84,19 @@ def _await_end(names: Names, holder: LockHolder, wait_s: int) -> None:
         if deadline.has_passed:
             raise UnavailableError(
                 "stop_timeout",
-                f"{names.pipeline}: {holder} did not end within {wait_s} s; it is still asked to "
-                "stop",
-                hint="a micro-batch may take EOS_FINISH_S seconds to commit: wait longer with "
-                "--wait. If the process hangs, kill it: the next run aborts its open transaction",
+                f"{names.pipeline}: the run {holder} did not end within {wait_s} s; it is still "
+                "asked to stop",
+                hint="its micro-batch has EOS_FINISH_S seconds to commit: wait longer with --wait. "
+                "If the process hangs, kill it: the next run aborts its open transaction",
                 pipeline=names.pipeline,
             )
         time.sleep(_POLL_S)
 
 
 def _no_run_error(names: Names, holder: LockHolder) -> UnavailableError:
-    name = f"{holder}" if holder.process else "an unknown process"
     return UnavailableError(
         "lock_held_without_run",
-        f"{names.pipeline}: {name} holds the pipeline's lock, and is no run that `eos stop` can end",
+        f"{names.pipeline}: the pipeline's lock is held {holder}, by no run that can be ended",
         hint="it is a recovery or a replay, or a run of an older release: wait for its end, or end "
         "that process with SIGTERM",
         pipeline=names.pipeline,

@@ -1,6 +1,6 @@
 """End a run after SIGTERM, SIGINT or `eos stop`.
 
-After the first request no attempt begins. The open attempt may commit within a time limit; otherwise
+After the first request no attempt begins. The open attempt may commit within a time limit; if not,
 it is aborted. The exit code is 0, unless a restart would meet an error again.
 
 Spark's own stop interrupts the thread of the micro-batch and cancels its job, which fails a running

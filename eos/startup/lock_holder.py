@@ -7,11 +7,15 @@ only for a lock that is held. A process that has just acquired the lock has not 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from eos.printable import one_line
+
+_BYTES_MAX = 1_000
+_PROCESS = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,11 @@ class LockHolder:
 
     @classmethod
     def read(cls, lock: Path) -> LockHolder:
-        text = lock.read_text(encoding="utf-8", errors="replace")
+        with lock.open("rb") as file:
+            text = file.read(_BYTES_MAX).decode("utf-8", errors="replace")
         process, host, run_id = [*text.split("\n"), "", ""][:3]
-        return cls(int(process) if process.isdecimal() else None, one_line(host), run_id)
+        number = int(process) if _PROCESS.fullmatch(process) else None
+        return cls(number, one_line(host), run_id)
 
     @classmethod
     def this_process(cls, run_id: str) -> LockHolder:
@@ -42,4 +48,6 @@ class LockHolder:
         lock.write_text(text, encoding="utf-8", errors="replace")
 
     def __str__(self) -> str:
-        return f"process {self.process}" + (f" on host {self.host}" if self.host else "")
+        is_here = self.host in {"", socket.gethostname()}
+        place = "on this machine" if is_here else f"on host {self.host}"
+        return place + (f" as process {self.process}" if self.process else "")

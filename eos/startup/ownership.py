@@ -70,11 +70,10 @@ class RunLock:
         holder = LockHolder()
         with suppress(OSError):
             holder = LockHolder.read(self._lock.path)
-        name = f" as {holder}" if holder.process else ""  # the holder may not have written it yet
-        how = f"run `eos stop {self._pipeline}`" if holder.run_id else "end that process"
+        how = f"`eos stop {self._pipeline}` ends it" if holder.run_id else "end that process"
         raise UnavailableError(
             "already_running",
-            f"{self._pipeline} already runs{name}; it was not disturbed",
+            f"{self._pipeline} already runs {holder}; it was not disturbed",
             hint=f"{how}, or start this one with --take-over, which fences it",
             path=str(self._lock.path),
         )
