@@ -73,8 +73,21 @@ Start the broker and keep it running. Pipelines of this profile then use it.
 
 With --nodes 3, topics have three replicas, and two must have a record to acknowledge it.
 """
-_STOP = "Stop the broker and keep its data. If pipelines use it, it stops after the last one."
-_STATUS = "Show the broker's addresses. Exit code 1: it is stopped, or a node is down."
+_BROKER_STOP = (
+    "Stop the broker and keep its data. If pipelines use it, it stops after the last one."
+)
+_BROKER_STATUS = "Show the broker's addresses. Exit code 1: it is stopped, or a node is down."
+_STOP = """\
+End the run of a pipeline as SIGTERM does, and wait for its end. The run may be on another machine
+that has the same state root. The cluster is not queried.
+
+  eos stop orders
+  eos stop orders --wait 300 --profile prod
+"""
+_STOP_CODES = """\
+Exit codes: 0 the run has ended; 1 no run holds the pipeline's lock; 2 usage error; 5 the run did
+not end in time, or another process holds the lock.
+"""
 _COMPLETION = """\
 Print a script that completes commands, options, and the names of pipelines and profiles in a shell.
 Load it in the shell's start-up file:
@@ -87,6 +100,7 @@ Load it in the shell's start-up file:
 
 def declare(eos: Parser) -> None:
     _run(eos)
+    _stop(eos)
     summary = "Create a project with a pipeline that runs."
     init = eos.add_verb("init", summary, _INIT, _INIT_CODES)
     init.add_argument(
@@ -147,12 +161,25 @@ def _run(eos: Parser) -> None:
         run.add_argument(option, action="append")
 
 
+def _stop(eos: Parser) -> None:
+    summary = "End the run of a pipeline, and wait for its end."
+    stop = eos.add_verb("stop", summary, _STOP, _STOP_CODES)
+    stop.add_pipeline()
+    stop.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=number(1, 86_400),
+        default=60,
+        help="how long to wait for the run's end, 1 to 86400 (default: 60)",
+    )
+
+
 def _broker(eos: Parser) -> None:
     summary = "Start, stop and inspect the embedded Kafka broker."
     broker = eos.add_verb("broker", summary, _BROKER, is_group=True)
     start = broker.add_verb("start", "Start the broker and keep it running.", _START)
-    stop = broker.add_verb("stop", "Stop the broker and keep its data.", _STOP)
-    status = broker.add_verb("status", "Show the broker's addresses.", _STATUS)
+    stop = broker.add_verb("stop", "Stop the broker and keep its data.", _BROKER_STOP)
+    status = broker.add_verb("status", "Show the broker's addresses.", _BROKER_STATUS)
     for verb in (start, stop, status):
         verb.set_defaults(broker_verb=verb.prog.rpartition(" ")[2])
         verb.add_profile("profile whose state root has the broker's data")

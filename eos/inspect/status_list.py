@@ -15,6 +15,7 @@ from eos.errors import UsageError
 from eos.inspect.layout import columns, utc
 from eos.local.file_locks import is_held
 from eos.startup.liveness import Liveness
+from eos.startup.lock_holder import LockHolder
 
 if TYPE_CHECKING:
     from eos.audit.table import TransactionsTable
@@ -86,7 +87,6 @@ def _running(lock: Path) -> tuple[Liveness, int | None]:
     try:
         if not is_held(lock):
             return Liveness.NO, None
-        text = lock.read_text(encoding="ascii", errors="replace").strip()
+        return Liveness.YES, LockHolder.read(lock).process
     except (UsageError, OSError):  # another user's lock, or just removed
         return Liveness.UNKNOWN, None
-    return Liveness.YES, int(text) if text.isdigit() else None

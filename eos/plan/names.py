@@ -40,6 +40,7 @@ class Names:
     checkpoints: str
     lock: str  # empty if the state root is not a local folder
     producers: str = ""  # empty if the state root is not a local folder
+    stops: str = ""  # folder of the stop markers; empty if the state root is not a local folder
     state_root: str = ""  # `state.root` of the profile, as an absolute path or a URI
 
     @classmethod
@@ -53,6 +54,7 @@ class Names:
             checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
             producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
+            stops=f"{root}/stops/{prefix}.{pipeline}" if root else "",
             state_root=state_root,
         )
 

@@ -52,6 +52,7 @@ from eos.run.query import PipelineQuery
 from eos.run.shutdown import Stopping
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
+from eos.run.stop_watch import locked
 from eos.run.target_guard import TargetGuard
 from eos.run.task_errors import data_loss, task_error
 from eos.spark.dedup_columns import as_stream
@@ -85,7 +86,6 @@ if TYPE_CHECKING:
     from eos.config.model import Profile
 
 START_TIMEOUT_MS = 120_000
-_ASKED = "asked to stop"
 
 
 def run(
@@ -115,11 +115,10 @@ def run(
         naming(planned.names.pipeline),
         naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
         closing(Stopping()) as stopping,
-        closing(RunLock(planned)) as lock,
+        locked(planned, stopping, is_forced=take_over) as lock,
         closing(Bus()) as bus,
         naming_principal(planned.security),
     ):
-        lock.acquire(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
@@ -323,7 +322,8 @@ class _Run:
     ) -> None:
         trigger, name = self.planned.spark_trigger, self.planned.names.pipeline
         if self.stopping.is_requested:
-            self.bus.emit(events.Stopped(pipeline=name, reason=f"{_ASKED} before it started"))
+            reason = f"{self.stopping.reason} before it started"
+            self.bus.emit(events.Stopped(pipeline=name, reason=reason))
             return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
@@ -361,7 +361,7 @@ class _Run:
                     raise self._ended_by(query, error, batches) from error
             if is_final(query.error):
                 raise query.error
-        reason = _ASKED if self.stopping.is_requested else self.planned.reason_to_end
+        reason = self.stopping.reason or self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 

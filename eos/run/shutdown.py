@@ -1,6 +1,6 @@
-"""End a run after SIGTERM or SIGINT.
+"""End a run after SIGTERM, SIGINT or `eos stop`.
 
-After the first signal no attempt begins. The open attempt may commit within a time limit; otherwise
+After the first request no attempt begins. The open attempt may commit within a time limit; if not,
 it is aborted. The exit code is 0, unless a restart would meet an error again.
 
 Spark's own stop interrupts the thread of the micro-batch and cancels its job, which fails a running
@@ -57,6 +57,7 @@ class Stopping:
         self._requested = threading.Event()
         self._requested_at = 0.0
         self._is_over = False
+        self._requested_by = ""
         self._running: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
         self.listen()
@@ -64,6 +65,22 @@ class Stopping:
     @property
     def is_requested(self) -> bool:
         return self._requested.is_set()
+
+    @property
+    def reason(self) -> str:
+        """Return why the run ends, and who asked for it if that is known; "" without a request."""
+        by = f" by {self._requested_by}" if self._requested_by else ""
+        return f"asked to stop{by}" if self.is_requested else ""
+
+    def request(self, by: str) -> None:
+        """Stop as after SIGTERM, from a thread of this process. `by` is who asked for it.
+
+        After an earlier request, this does nothing: only a second signal ends the process at once.
+        """
+        if not self.is_requested:
+            self._requested_by = by
+            # To the main thread: a signal that another thread gets does not interrupt its calls.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def listen(self) -> None:
         """Install the signal handlers. Call it again after SparkContext was created, since that

@@ -15,6 +15,7 @@ from pathlib import Path
 from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import is_held
 from eos.plan.plan import Plan
+from eos.startup.lock_holder import LockHolder
 from eos.startup.ownership import has_ended_cleanly, is_here, is_ours
 
 _ENDED = frozenset("ZX")  # process states of a dead process whose parent has not waited for it
@@ -35,8 +36,7 @@ def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int
     """
     lock = planned.names.lock
     if lock and is_held(Path(lock)):
-        text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
-        return Liveness.YES, int(text) if text.isdigit() else None
+        return Liveness.YES, LockHolder.read(Path(lock)).process
     if last is None or has_ended_cleanly(last):
         return Liveness.NO, None
     if lock:

@@ -22,6 +22,8 @@ from eos.errors import PromiseBrokenError, UnavailableError
 from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
+from eos.startup import stop_marker
+from eos.startup.lock_holder import LockHolder
 
 # After a ledger record of one of these kinds, no process runs the pipeline.
 _LEFT = frozenset({"stop", "recovery"})
@@ -49,8 +51,10 @@ class RunLock:
     deployment, and the newest instance of a deployment fences the older ones.
     """
 
-    def __init__(self, planned: Plan) -> None:
-        self._pipeline = planned.names.pipeline
+    def __init__(self, planned: Plan, run_id: str = "") -> None:
+        """`run_id` is the id of a run that looks for its stop marker."""
+        self._pipeline, self._run_id = planned.names.pipeline, run_id
+        self._stops = planned.names.stops
         path = planned.names.lock
         self._lock = FileLock(Path(path)) if path else None
         self._is_held = False
@@ -63,14 +67,14 @@ class RunLock:
         if self.try_acquire() or is_forced:
             return
         assert self._lock is not None
-        number = ""
+        holder = LockHolder()
         with suppress(OSError):
-            number = self._lock.path.read_text(encoding="ascii").strip()
-        holder = f" as process {number}" if number else ""  # the holder may not have written it yet
+            holder = LockHolder.read(self._lock.path)
+        how = f"`eos stop {self._pipeline}` ends it" if holder.run_id else "end that process"
         raise UnavailableError(
             "already_running",
-            f"{self._pipeline} already runs on this machine{holder}; it was not disturbed",
-            hint="end that process, or start this one with --take-over, which fences it",
+            f"{self._pipeline} already runs {holder}; it was not disturbed",
+            hint=f"{how}, or start this one with --take-over, which fences it",
             path=str(self._lock.path),
         )
 
@@ -86,7 +90,9 @@ class RunLock:
             self._lock = None  # no lock, as in a remote state root
             return True
         if self._is_held:
-            self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")
+            if self._run_id and self._stops:
+                stop_marker.clear(Path(self._stops))  # before the lock file has this run's id
+            LockHolder.this_process(self._run_id).write(self._lock.path)
         return self._is_held
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -205,10 +206,17 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     transform.write_text(WAITS.format(begun=str(begun), go_on=str(go_on)))
     run = project.start_warm(EOS_FINISH_S="600" if finishes else "0.1")
     wait_until(begun.exists, run.said, run)
-    run.send_signal(signal.SIGTERM)
     if finishes:
-        wait_until(lambda: "stopping: the open micro-batch has 600 s" in run.said(), run.said, run)
-        go_on.touch()
+        command = [sys.executable, "-m", "eos", "stop", *project.words(), "--wait", "600"]
+        with subprocess.Popen(command, env=project.environment()) as stop:
+            stopping = "stopping: the open micro-batch has 600 s"
+            wait_until(lambda: stopping in run.said(), run.said, run)
+            assert stop.poll() is None
+            go_on.touch()
+            assert stop.wait(WAIT_S_MAX) == 0, run.said()
+        assert "asked to stop by " in run.said()
+    else:
+        run.send_signal(signal.SIGTERM)
     assert run.wait(WAIT_S_MAX) == 0, run.said()
     assert ("micro-batch 0 committed" in run.said()) is finishes, run.said()
     bootstrap = project.broker.bootstrap

@@ -47,7 +47,8 @@ ELSEWHERE = {
     "monitoring.md-3": "tests/pipeline/test_monitoring.py",
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
-    "running.md-3": "the name of a library, which each machine builds",
+    "running.md-3": "tests/pure/test_stop_marker.py",
+    "running.md-4": "the name of a library, which each machine builds",
 }
 
 

@@ -21,6 +21,7 @@ from eos.ledger.record import LedgerRecord, Position
 from eos.local import file_locks as locks
 from eos.local.file_locks import FileLock, is_held
 from eos.plan.names import Names
+from eos.startup.lock_holder import LockHolder
 from eos.startup.ownership import RunLock, is_ours, owner, require_free
 
 # Holds the lock of a plan until it dies.
@@ -97,7 +98,7 @@ def test_the_death_of_its_holder_frees_it(tmp_path, number):
         holder.send_signal(number)
         holder.wait()
     lock.acquire(is_forced=False)
-    assert path.read_text() == f"{os.getpid()}\n"
+    assert LockHolder.read(path).process == os.getpid()
     lock.close()
 
 

@@ -1,0 +1,125 @@
+"""`eos stop`: end a pipeline's run by its stop marker, and wait for the run's end.
+
+The run is found by the pipeline's lock in the state root. No process is signalled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from eos.cli.pipeline_argument import find_pipeline
+from eos.config.load import load_profile
+from eos.config.model import Profile
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.local.file_locks import is_held
+from eos.plan.names import Names
+from eos.startup import stop_marker
+from eos.startup.lock_holder import LockHolder
+
+_POLL_S = 0.1
+_WRITES_MS_MAX = 2_000  # a process that has acquired the lock writes its name within that time
+
+
+def run(options: argparse.Namespace) -> int:
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    names = _names(pipeline.name, profile)
+    began = time.monotonic()
+    holder = _holder(Path(names.lock))
+    if holder is None:
+        text = f"no run holds its lock in {names.state_root}, so none was stopped"
+        _print(names.pipeline, text, "not_running", None, began, options.json)
+        return 1
+    if not holder.run_id:
+        raise _no_run_error(names, holder)
+    stop_marker.write(Path(names.stops), holder.run_id)
+    _await_end(names, holder, options.wait)
+    text = f"the run {holder} has ended"
+    _print(names.pipeline, text, "stopped", holder, began, options.json)
+    return 0
+
+
+def _names(pipeline: str, profile: Profile) -> Names:
+    names = Names.of(profile.names.prefix, pipeline, profile.state.root)
+    if not names.lock:
+        raise UsageError(
+            "state_root_remote",
+            f"profile {profile.name!r}: the state root {names.state_root} is not a folder of this "
+            f"machine, so `eos stop` can't reach the run of {pipeline!r}",
+            hint=f"`eos status {pipeline}` names the run's host and process: end it there with "
+            "SIGTERM",
+        )
+    return names
+
+
+def _holder(lock: Path) -> LockHolder | None:
+    """Return the process that holds the lock; None if no process does."""
+    deadline = Deadline.after_ms(_WRITES_MS_MAX)
+    while is_held(lock):
+        found = LockHolder.read(lock)
+        if found.run_id or deadline.has_passed:
+            return found
+        time.sleep(_POLL_S)
+    return None
+
+
+def _await_end(names: Names, holder: LockHolder, wait_s: int) -> None:
+    """Wait until the run has released the lock. Raise UnavailableError if it has not in time, or if
+    another process has acquired the lock."""
+    lock, deadline = Path(names.lock), Deadline.after_ms(wait_s * 1000)
+    while is_held(lock):
+        now = LockHolder.read(lock)
+        if now.process is not None and now.run_id != holder.run_id:
+            raise UnavailableError(
+                "restarted_meanwhile",
+                f"{names.pipeline}: the run {holder} has ended, but another one has begun {now}",
+                hint="a supervisor may have started it again: stop the pipeline there; or repeat "
+                f"`eos stop {names.pipeline}`",
+                pipeline=names.pipeline,
+            )
+        if deadline.has_passed:
+            raise UnavailableError(
+                "stop_timeout",
+                f"{names.pipeline}: the run {holder} did not end within {wait_s} s; it is still "
+                "asked to stop",
+                hint="its micro-batch has EOS_FINISH_S seconds to commit: wait longer with --wait. "
+                "If the process hangs, kill it: the next run aborts its open transaction",
+                pipeline=names.pipeline,
+            )
+        time.sleep(_POLL_S)
+
+
+def _no_run_error(names: Names, holder: LockHolder) -> UnavailableError:
+    return UnavailableError(
+        "lock_held_without_run",
+        f"{names.pipeline}: the pipeline's lock is held {holder}, by no run that can be ended",
+        hint="it is a recovery or a replay, or a run of an older release: wait for its end, or end "
+        "that process with SIGTERM",
+        pipeline=names.pipeline,
+        path=names.lock,
+    )
+
+
+def _print(
+    pipeline: str,
+    text: str,
+    outcome: str,
+    holder: LockHolder | None,
+    began: float,
+    is_json: bool,
+) -> None:
+    if not is_json:
+        print(f"{pipeline}: {text}")
+        return
+    found = {
+        "pipeline": pipeline,
+        "outcome": outcome,
+        "process": holder and holder.process,
+        "host": holder and holder.host,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    print(json.dumps(found))
