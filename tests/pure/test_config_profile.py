@@ -128,7 +128,11 @@ def test_the_profile_of_a_container_has_defaults_and_takes_what_is_set():
 def test_every_profile_of_the_project_is_loaded_by_a_test():
     """`cluster`, which has secrets, in test_config_security.py. A developer's own is no error."""
     found = subprocess.run(
-        ["git", "ls-files", ":(glob)conf/*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", ":(glob)conf/*.yaml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     named = {Path(path).stem for path in found.stdout.split()}
     assert named == {"local", "container", "cluster"}
