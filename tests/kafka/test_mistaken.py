@@ -30,6 +30,7 @@ from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup import acquire, ownership
 from eos.startup.local_checks import require_local
+from eos.startup.lock_holder import LockHolder
 
 RECORDS, MORE = 20, 20  # a micro-batch each
 
@@ -165,8 +166,8 @@ def test_by_force_it_fences_the_one_that_holds_the_lock_and_has_the_lock_afterwa
             older.wake()
             assert older.wait() == Recovery.FENCED.value
             # It tries now and then, while it is idle.
-            holder = Path(scene.job.lock)
-            newer.wait_until(lambda: holder.read_text() == f"{newer.pid}\n", "has no lock")
+            lock = Path(scene.job.lock)
+            newer.wait_until(lambda: LockHolder.read(lock).process == newer.pid, "has no lock")
 
 
 def of_this_root(scenes: Scenes) -> Scene:
