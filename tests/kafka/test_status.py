@@ -21,7 +21,7 @@ from support.verbs import status
 
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import stamped
-from eos.startup import ownership
+from eos.startup import lock_holder
 
 
 def said(pipeline: Pipeline, *words: str) -> tuple[int, str]:
@@ -46,7 +46,7 @@ def test_status_and_recover_agree_after_a_kill(
 ) -> None:
     """The killed process, or another one that has its number by now, still answers a signal."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"]) as child:
-        monkeypatch.setattr(ownership, "os", SimpleNamespace(getpid=lambda: child.pid))
+        monkeypatch.setattr(lock_holder, "os", SimpleNamespace(getpid=lambda: child.pid))
         with pipeline.running():
             assert told(pipeline)["process"] == child.pid
             assert pipeline.explained().json["runs_as"] == child.pid
