@@ -42,7 +42,6 @@ ELSEWHERE = {
     "quickstart.md": "tests/pipeline/test_quickstart.py and test_demos.py",
     "combinations.md": "tests/pipeline/test_demos.py",
     "dedup.md-2": "tests/pipeline/test_demos.py",
-    "install.md-2": "tests/pipeline/test_release.py",
     "messages.md-1": "tests/architecture/test_docs.py: the page is generated",
     "monitoring.md-2": "tests/pipeline/test_monitoring.py",
     "monitoring.md-3": "tests/pipeline/test_monitoring.py",

@@ -1,4 +1,4 @@
-"""Build a release: `PYTHONPATH=tests python -m support.release FOLDER [TAG]`, as `.ci/release` does.
+"""Build a release: `PYTHONPATH=tests python -m support.release FOLDER [TAG]`.
 
 FOLDER gets the source distribution, the wheel that was built from it, and two requirement files
 with the checksums of all packages, for `pip install --require-hashes` (docs/install.md). With TAG,
