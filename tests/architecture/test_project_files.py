@@ -17,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 from support import release
 from support.docs import ROOT, toml
 
+import eos
 from eos.launch import relock_python
 from eos.local import java
 
@@ -171,6 +172,7 @@ def test_what_is_not_kept_as_one_is_found(text: str, reason: str) -> None:
 
 
 def test_a_release_needs_its_tag_and_its_entry() -> None:
+    assert eos.__version__ == release.version()
     done = "## [Unreleased]\n\n## [0.1.0] - 2026-01-01\n"
     assert release.mismatch("v0.1.0", "0.1.0", done) == ""
     assert "the tag is v0.2.0" in release.mismatch("v0.2.0", "0.1.0", done)
