@@ -22,6 +22,7 @@ from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPar
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
 from eos.kafka.outcomes import LEADER_HINT, name_of
 from eos.kafka.refusals import refused
+from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.requests import by_topic
 
 At = Literal["earliest", "latest"] | int
@@ -327,9 +328,7 @@ def _value(response: Any, where: str, name: str) -> str:
         if config.name == name and config.value is not None:
             return str(config.value)
     raise KafkaRefusedError(
-        "kafka_setting_missing",
-        f"{where} has no setting {name}",
-        hint="the broker may be older than Kafka 3.6: `eos doctor` shows its version",
+        "kafka_setting_missing", f"{where} has no setting {name}", hint=SUPPORTED_BROKERS
     )
 
 

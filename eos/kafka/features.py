@@ -11,6 +11,7 @@ from eos.errors import KafkaRefusedError, UnsupportedBrokerError
 from eos.kafka import admin
 from eos.kafka.api import TransactionProfile
 from eos.kafka.cluster import Cluster
+from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.requests import VERSIONS
 
 _FEATURE = "transaction.version"
@@ -23,7 +24,6 @@ _VERIFICATION = "transaction.partition.verification.enable"
 # it can't verify partitions, and its coordinators can't answer leaders that do. Then late record
 # batches are accepted.
 _ADD_PARTITIONS, _VERIFIES = 24, 4
-_TOO_OLD = "upgrade the broker; Kafka 3.6 is the oldest supported release"
 
 
 def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
@@ -42,8 +42,9 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
         if lacking:
             raise UnsupportedBrokerError(
                 "kafka_unsupported_version",
-                f"broker {node} is too old: it lacks {', '.join(lacking)}",
-                hint=_TOO_OLD,
+                f"broker {node} does not support {', '.join(lacking)}, which transactions need "
+                f"because the cluster's {_FEATURE} is below {_TV2}",
+                hint=SUPPORTED_BROKERS,
             )
     _require_verification(cluster, deadline)
     return TransactionProfile.TV1

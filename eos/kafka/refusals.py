@@ -17,6 +17,7 @@ from eos.errors import (
 )
 from eos.kafka import acls
 from eos.kafka.outcomes import code_of, name_of
+from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.settings import KafkaSettings
 
 # TLS errors after which a retry may succeed: the peer closed the connection, or time ran out.
@@ -127,7 +128,7 @@ def version_not_offered(
     return UnsupportedBrokerError(
         "kafka_unsupported_version",
         f"{address} does not support {api} version {version}; it supports {known}",
-        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
+        hint=SUPPORTED_BROKERS,
         api=api,
         address=address,
     )

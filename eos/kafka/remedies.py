@@ -19,6 +19,11 @@ def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] |
     return _BY_REQUEST.get((api, code)) or _BY_CODE.get(code)
 
 
+# An upgrade is no fix for another product with Kafka's protocol that never had the request.
+SUPPORTED_BROKERS: Final = (
+    "upgrade an Apache Kafka broker older than 3.6, or than 4.0 if transaction.version is 2. Other"
+    " products may lack this in all releases: docs/brokers.md lists the supported ones"
+)
 _INCOMPLETE: Final = (
     (
         "The previous transaction of this transactional id is not complete. It can't complete while"
@@ -110,7 +115,7 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     ),
     35: (
         "The broker does not support the request version that the protocol needs.",
-        "upgrade the broker to Kafka 3.6 or later",
+        SUPPORTED_BROKERS,
     ),
     42: (
         "The request is malformed.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support.docs import toml
 from support.error_catalogue import CODE, entries, exit_code, page
 
 from eos.inspect import startup_stops
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
 STOPS = {name: text for name, text in PAGES.items() if name.startswith("stops-")}
 RUNBOOK = PAGES["recovery.md"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 CASE = re.compile(r"^### `([a-z_]+)`$", re.MULTILINE)
 LINK = re.compile(r"\]\(([\w-]+\.md)?#([\w-]+)\)")
 
@@ -40,6 +42,16 @@ def test_each_code_is_a_name_and_has_one_exit_code() -> None:
         if entry.where != "eos/kafka":  # an answer of Kafka means what its request makes of it
             exits.setdefault(entry.code, set()).add(exit_code(entry.kind))
     assert not {code: found for code, found in exits.items() if len(found) > 1}
+
+
+def test_the_brokers_that_work_are_those_of_the_tests() -> None:
+    jars = toml.loads((ROOT / "pyproject.toml").read_text())["tool"]["eos"]["jars"]
+    found = [each for name, jar in jars.items() if name.startswith("broker-") for each in jar]
+    versions = {each.rpartition(":")[2] for each in found if ":kafka-clients:" in each}
+    works = re.findall(r"(?m)^\| Apache Kafka (\S+) \| works \|", PAGES["brokers.md"])
+    assert set(works) == versions
+    (said,) = re.findall(r"Apache Kafka 3\.6 or later; (\S+) and (\S+) are tested", README)
+    assert {each.rpartition(".")[0] for each in versions} == set(said)
 
 
 def test_the_runbook_links_every_stop() -> None:

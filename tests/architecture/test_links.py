@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOR_CONTRIBUTORS = sorted((ROOT / ".github").rglob("*.*"))
 _MENTION = re.compile(r"\bdocs/[\w/-]+\.md\b")
 _LINK = re.compile(r"\]\(([^)\s#:]*)(?:#([^)\s]+))?\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -38,7 +39,7 @@ def test_links_lead_to_a_page_and_a_heading() -> None:
 
 def test_each_page_that_is_mentioned_exists() -> None:
     code = [*(ROOT / "eos").rglob("*.py"), ROOT / "spark-submit.sh"]
-    texts = {page: page.read_text(encoding="utf-8") for page in (*PAGES, *code)}
+    texts = {page: page.read_text("utf-8") for page in (*PAGES, *FOR_CONTRIBUTORS, *code)}
     found = [(page, name) for page, text in texts.items() for name in _MENTION.findall(text)]
     assert len(found) >= _MENTIONED_MIN
     missing = [(str(page), name) for page, name in found if not (ROOT / name).is_file()]

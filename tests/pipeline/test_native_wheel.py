@@ -24,7 +24,7 @@ def sources(tmp_path: Path) -> Path:
     """What a release is built from. The checkout itself stays as it is."""
     folder = tmp_path / "sources"
     folder.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(CHECKOUT / name, folder)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(CHECKOUT / "eos", folder / "eos", ignore=ignored)

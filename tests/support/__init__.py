@@ -5,6 +5,7 @@ On any test's way:
     waiting            `wait_until`
     docs               code blocks of the documents, the project's requirements, refused features
     error_catalogue    program: writes docs/messages.md from the source
+    release            program: builds the files of a release
 
 Kafka, as a client that shares no code with `eos` sees it:
     kafka_io           write and read topics, wait for markers, groups and their offsets
