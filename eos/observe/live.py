@@ -22,6 +22,7 @@ from typing import Protocol, TextIO
 
 from eos.faults import Dies
 from eos.observe import events
+from eos.observe.backlog import Backlog
 from eos.observe.bus import Bus
 from eos.observe.console import Console, read, size
 
@@ -77,6 +78,7 @@ class ProgressLine:
         self._point = ("", clock())
         self._began = clock()
         self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS_MAX)
+        self._backlog = Backlog(clock)
         self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
         self._total = [0, 0, 0, 0]  # micro-batches, offsets in, records out, bytes
         self._records_in: int | None = 0
@@ -125,7 +127,7 @@ class ProgressLine:
             parts = [
                 f"eos: {self._pipeline}",
                 f"{self._rate(now):,.0f} records/s",
-                "" if lag is None else f"lag {lag:,} offsets",
+                self._backlog.text(lag),
                 f"{self._doing(point, lag)}, {now - since:.0f} s",
                 ", ".join(f"{batch_id} {result}" for batch_id, result in reversed(self._last)),
             ]
@@ -162,6 +164,7 @@ class ProgressLine:
     def _count_commit(self, event: events.MicroBatchCommitted) -> None:
         count = event.offsets_in if event.records_in is None else event.records_in
         self._commits.append((self._clock(), count))
+        self._backlog.committed(event.offsets_in)
         self._mark(event.batch_id, _COMMITTED)
         if self._records_in is not None:
             known = event.records_in

@@ -32,6 +32,7 @@ from eos.kafka.api import (
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.outcomes import describe
 from eos.observe import events
+from eos.observe.backlog import Backlog
 from eos.observe.console import line as console_line
 from eos.observe.live import ProgressLine
 
@@ -47,8 +48,8 @@ ELSEWHERE = {
     "monitoring.md-3": "tests/pipeline/test_monitoring.py",
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
-    "running.md-3": "tests/pure/test_stop_marker.py",
-    "running.md-4": "the name of a library, which each machine builds",
+    "running.md-4": "tests/pure/test_stop_marker.py",
+    "running.md-5": "the name of a library, which each machine builds",
 }
 
 
@@ -133,6 +134,17 @@ def test_the_progress_line() -> None:
     committed(41, 482_100)
     live.reached("end_txn_sent:before")
     require_shown(BLOCKS["running.md-2"], [live.text()])
+
+
+def test_the_bar_of_a_backlog() -> None:
+    now = [100.0]
+    backlog = Backlog(lambda: now[0])
+    shown = []
+    for seconds, lag in [(3, 84_000_000), (3, 83_000_000), (345, 31_400_000)]:
+        now[0] += seconds
+        backlog.committed(1_000_000)
+        shown.append(backlog.text(lag))
+    require_shown(BLOCKS["running.md-3"], shown)
 
 
 def test_an_outage() -> None:

@@ -177,7 +177,7 @@ def test_it_waits_for_the_runs_end(project: Path, planned: Plan) -> None:
         done = stop(project)
     assert done.returncode == 0, done.stderr
     shown = done.stdout.replace(f"process {os.getpid()}", "process 4711")
-    require_shown(dict(blocks(""))["running.md-3"], shown.splitlines())
+    require_shown(dict(blocks(""))["running.md-4"], shown.splitlines())
 
 
 def test_without_a_run_there_is_nothing_to_stop(project: Path, planned: Plan) -> None:
