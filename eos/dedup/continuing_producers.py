@@ -39,7 +39,7 @@ def advance_continuing(
     continues = _continues(heads, stamps, _fenced(states, heads, of_states, stamps, places), rules)
     rows, more = heads.row[continues], np.bincount(stamps.producer)[continues]
     at_ms = ints_of(states.column("at_ms"))
-    at_ms[np.append(continues, False)[of_states]] = now_ms  # -1 is the index of the last element
+    at_ms[np.append(continues, False)[of_states]] = now_ms  # the last element is that of -1
     return continues, heads.advanced(states, rows, more, at_ms, rules)
 
 
