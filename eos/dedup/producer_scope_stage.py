@@ -246,7 +246,8 @@ class _ShardValidator:
             self.states, of_states, Stamps(*columns), names, rules, self.now_ms
         )
         self.changed |= distinct(buckets[continues])
-        of_states[np.append(continues, False)[of_states]] = -1  # the last element is that of -1
+        # `decide` gets the other producers only. The element that is appended is that of -1.
+        of_states[np.append(continues, False)[of_states]] = -1
         others = np.flatnonzero(~continues[producers])
         stamps = Stamps(*(each[others] for each in columns))
         found = self._decided_others(rows, of_states, buckets, stamps, rules)
