@@ -76,7 +76,9 @@ class _Heads:
     def advanced(
         self, states: pa.Table, rows: Ints, more: Ints, at_ms: Ints, rules: ScopeRules
     ) -> pa.Table:
-        """Return the states, after `more` next numbers were accepted in each state of `rows`."""
+        """Return the states, after `more` next numbers were accepted in each state of `rows`.
+
+        This changes the arrays, so it may be called only once."""
         run = self.ends[rows] - 1
         top, lowest = self.base[rows] + more, self.first[run]
         begin = np.maximum(self.begin[rows], top - rules.window)
@@ -127,7 +129,7 @@ def _fenced(
     state = np.repeat(np.arange(len(lists)), ints_of(lists.value_lengths()))
     fences = ints_of(pc.index_in(lists.flatten(), value_set=places), null=len(places))
     owner = of_states[state]
-    is_own = heads.row[owner] == state
+    is_own = heads.row[owner] == state  # false for -1: the last producer's row is no such state
     span = len(places) + 1
     known = (owner * span + fences)[is_own]
     found: Flags = (stamps.epoch == 0) | np.isin(stamps.producer * span + stamps.place, known)

@@ -263,6 +263,9 @@ class _ShardValidator:
         stamps: Stamps,
         rules: ScopeRules,
     ) -> ScopeVerdicts:
+        """Return the verdicts on records of all other producers, and update their states.
+
+        `of_states` has the number of each state's producer, or -1 if it has no such record."""
         is_known = of_states >= 0
         own = self.states.filter(array_of(is_known, pa.bool_()))
         known, numbered = rows.known(own, of_states[is_known])
