@@ -63,7 +63,9 @@ def numbered(heads, change, count, chance):
     start = heads[epoch] + (chance.randint(1, 50) if change == "jump" else 0)
     if change == "below":
         start = max(start - chance.randint(1, 12), 0)
-    numbers = list(range(0 if change == "first" else start, start + count))[:count]
+    if change == "first":
+        start = 0
+    numbers = list(range(start, start + count))
     if change not in ("below", "first"):
         heads[epoch] = start + count
     if change == "skip":
