@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from eos.arrow import array_of, binaries, ints_of, longs, no_rows, one_array, values_of
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SCOPE_STATES, BucketManifest, bucket_of, distinct, read_states, shard
+from eos.dedup.continuing_producers import advance_continuing
 from eos.dedup.partition_validator import valid_stamps
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
 from eos.dedup.producer_scope import ScopeRules, ScopeVerdicts, Stamps, decide
@@ -34,7 +35,7 @@ from eos.dedup.record_errors import refusal
 from eos.dedup.record_position import unpacked
 from eos.dedup.spool import StateSpool
 from eos.dedup.summary import Account
-from eos.dedup.verdict_rows import VerdictRows
+from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Flags, Ints
@@ -137,13 +138,15 @@ class _ShardValidator:
         return int(np.count_nonzero(self._is_current))
 
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
-        states, bucket = self.states.combine_chunks(), self._bucket
+        states, bucket = self.states, self._bucket
         if buckets != self.manifest.buckets:
             bucket = bucket_of(one_array(states.column("producer")), buckets)
-        # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
-        order = np.argsort(bucket.astype(np.uint16), kind="stable")
-        order = order[self._is_current[order]]
-        return states.take(longs(order)), bucket[order]
+        if not self._is_current.all() or (np.diff(bucket) < 0).any():
+            # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
+            order = np.argsort(bucket.astype(np.uint16), kind="stable")
+            order = order[self._is_current[order]]
+            states, bucket = states.combine_chunks().take(longs(order)), bucket[order]
+        return states, bucket
 
     def report(self) -> Mapping[str, Any]:
         return {"places": self._places}
@@ -197,8 +200,7 @@ class _ShardValidator:
         has = values_of(is_stamped)
         producers = producer.filter(is_stamped)
         numbers = [ints_of(each)[has] for each in (epoch, sequence, offset)]
-        found = self._decided(producers, numbers, place[has], names)
-        codes[has], missing[has] = found.codes, found.missing
+        codes[has], missing[has] = self._decided(producers, numbers, place[has], names)
         rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
         refused = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(refused):
@@ -227,20 +229,47 @@ class _ShardValidator:
 
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
-    ) -> ScopeVerdicts:
+    ) -> tuple[Codes, Ints]:
+        """Return verdict codes and lowest missing numbers of these records, and update the states.
+
+        All of the records have a valid stamp."""
         # Look up each distinct id once. All later steps use numbers.
         rows, producers = ProducerNumbers.of(producer, names)
         buckets = bucket_of(rows.producers, self.manifest.buckets)
         self.load(distinct(buckets))
         of_states = rows.numbers_of(self.states)
+        epoch, sequence, offset = numbers
+        columns = producers, epoch, sequence, place, offset
+        accepts_gap = self.policy.rules.writes(Verdict.GAP)
+        rules = ScopeRules(self.policy.window, accepts_gap, self.policy.rules.sequences)
+        continues, self.states = advance_continuing(
+            self.states, of_states, Stamps(*columns), names, rules, self.now_ms
+        )
+        self.changed |= distinct(buckets[continues])
+        # `decide` gets the other producers only. The element that is appended is that of -1.
+        of_states[np.append(continues, False)[of_states]] = -1
+        others = np.flatnonzero(~continues[producers])
+        stamps = Stamps(*(each[others] for each in columns))
+        found = self._decided_others(rows, of_states, buckets, stamps, rules)
+        codes, missing = np.zeros(len(producers), np.int8), np.zeros(len(producers), np.int64)
+        codes[others], missing[others] = found.codes, found.missing
+        return codes, missing
+
+    def _decided_others(
+        self,
+        rows: ProducerNumbers,
+        of_states: Ints,
+        buckets: Ints,
+        stamps: Stamps,
+        rules: ScopeRules,
+    ) -> ScopeVerdicts:
+        """Return the verdicts on records of all other producers, and update their states.
+
+        `of_states` has the number of each state's producer, or -1 if it has no such record."""
         is_known = of_states >= 0
         own = self.states.filter(array_of(is_known, pa.bool_()))
         known, numbered = rows.known(own, of_states[is_known])
-        epoch, sequence, offset = numbers
-        stamps = Stamps(producers, epoch, sequence, place, offset)
-        rules = self.policy.rules
-        accepts_gap = rules.writes(Verdict.GAP)
-        found = decide(stamps, known, ScopeRules(self.policy.window, accepts_gap, rules.sequences))
+        found = decide(stamps, known, rules)
         has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: other producers
         has_moved[found.moved] = True
         # A producer without a change keeps its state, including the time of its last change.
