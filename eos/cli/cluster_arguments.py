@@ -19,10 +19,14 @@ Without a name, list all pipelines of the state root; the cluster is not queried
   eos status
   eos status orders
   eos status orders --json | jq .lag
+  eos status orders --watch 5 --json    one object a line, every 5 s
+
+With --watch, the command shows a broker that does not respond, and continues. It ends with Ctrl-C
+or SIGTERM.
 """
 _STATUS_CODES = """\
 Exit codes: 0 it runs, or ended cleanly; 1 it died, or a transaction hangs; 2 usage error; 5 no
-response.
+response. With --watch: 130 after Ctrl-C, 143 after SIGTERM, 141 if stdout is closed.
 """
 _AUDIT = """\
 Show the outcomes of a pipeline's transactions from the audit table: the last transactions, the
@@ -92,13 +96,27 @@ needs an operator; 5 another replay runs, or no response.
 
 
 def declare(eos: Parser) -> None:
-    summary = "Show whether a pipeline runs, its owner, position and lag."
-    eos.add_verb("status", summary, _STATUS, _STATUS_CODES).add_pipeline(is_needed=False)
+    _status(eos)
     _audit(eos)
     _report(eos)
     _verify(eos)
     _recover(eos)
     _replay(eos)
+
+
+def _status(eos: Parser) -> None:
+    summary = "Show whether a pipeline runs, its owner, position and lag."
+    status = eos.add_verb("status", summary, _STATUS, _STATUS_CODES)
+    status.add_pipeline(is_needed=False)
+    status.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=number(1, 3600),
+        const=2,
+        help="repeat this until Ctrl-C, every 2 seconds if no number is given; write it after "
+        "PIPELINE",
+    )
 
 
 def _audit(eos: Parser) -> None:

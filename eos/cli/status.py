@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 
 from eos.cli.connection import client_of
 from eos.cli.pipeline_argument import find_pipeline
+from eos.cli.watch import Look, watch
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
 from eos.inspect.status import PipelineStatus, read_status
@@ -25,8 +27,16 @@ from eos.startup.liveness import Liveness
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.watch is not None:
+        return watch(partial(_look, options), options.watch, as_json=options.json)
+    found = _look(options)
+    print(json.dumps(found.fields) if options.json else found.text)
+    return found.exit_code
+
+
+def _look(options: argparse.Namespace) -> Look:
     if options.pipeline is None:
-        return _list(options.profile, options.json)
+        return _list(options.profile)
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     # The pipeline as in a suggested next command, which needs the same profile.
@@ -37,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         if not embedded.bootstrap:
             planned = plan(pipeline, profile, ("none:1",), ())
             stopped = PipelineStatus(planned, Liveness.NO)
-            return _print_status(stopped, name, options.json, "the embedded broker is stopped")
+            return _shown(stopped, name, "the embedded broker is stopped")
         addresses = tuple(embedded.bootstrap.split(","))
     dead = silent(addresses)
     if len(dead) == len(addresses):
@@ -51,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
     with client_of(planned) as client:
-        return _print_status(read_status(planned, client), name, options.json)
+        return _shown(read_status(planned, client), name)
 
 
-def _list(profile_name: str | None, is_json: bool) -> int:
+def _list(profile_name: str | None) -> Look:
     profile = load_profile(profile_name, project_of(Path.cwd() / "pipeline.yaml"))
     root = local_path(profile.state.root)
     if not root:
@@ -71,29 +81,25 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     location = location_of(profile)
     table = None if location is None else TransactionsTable(location)
     found = list_pipelines(Path(root), profile.names.prefix, table)
-    if is_json:
-        pipelines = [each.as_json() for each in found]
-        print(json.dumps({"state_root": str(root), "pipelines": pipelines}))
-    else:
-        print("\n".join(lines_of(Path(root), found)))
-    return 0
+    pipelines = [each.as_json() for each in found]
+    text = "\n".join(lines_of(Path(root), found))
+    return Look(text, {"state_root": str(root), "pipelines": pipelines})
 
 
 def _options_to_repeat(profile: str | None) -> list[str]:
     return ["--profile", profile] if profile else []
 
 
-def _print_status(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
-    """Print the status and return the exit code.
+def _shown(found: PipelineStatus, named: str, note: str = "") -> Look:
+    """Return the status to show.
 
     `note` is the reason why the cluster was not queried; it is empty if it was.
     """
-    if is_json:
-        print(json.dumps({**as_json(found, named), "note": note}))
-    elif note:
+    text = escaped("\n".join(lines(found, named)))
+    if note:
         name = found.planned.names.pipeline
-        print(f"pipeline     {name}: does not run; the cluster was not queried: {note}")
-        print(f"next         eos broker start, then eos status {named}")
-    else:
-        print(escaped("\n".join(lines(found, named))))
-    return 0 if found.is_fine else 1
+        text = (
+            f"pipeline     {name}: does not run; the cluster was not queried: {note}\n"
+            f"next         eos broker start, then eos status {named}"
+        )
+    return Look(text, {**as_json(found, named), "note": note}, 0 if found.is_fine else 1)

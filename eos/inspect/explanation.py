@@ -23,6 +23,9 @@ from eos.startup.liveness import Liveness, liveness_of
 # Ledger records to read, to propose one for `--rewind-to`. The text output lists the newest.
 HISTORY_MAX = 200
 _LOOKS_MAX = 3
+_RESET = (
+    "because an operator, another deployment or a run with --until wrote the ledger's last record"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ def _next(found: Prediction) -> str:
     up, decision = found.upcoming, found.decision
     if up is None or decision is None:
         reason = (
-            "because an operator or another deployment wrote the ledger's last record"
+            _RESET
             if found.position and found.position.is_reset
             else "because there is none"
             if found.view.newest() is None
@@ -234,7 +237,7 @@ def _next_with_remote_checkpoint(found: Prediction) -> str:
     if last is None:
         return f"begins at `start:`, with a fresh checkpoint in {root}"
     if found.position and found.position.is_reset:
-        reason = "because an operator or another deployment wrote the ledger's last record"
+        reason = _RESET
     elif is_at_rest(planned, last):
         label = f"{root}/{last.position.checkpoint}"
         return f"resumes with checkpoint {label}, which only a running Spark can read"

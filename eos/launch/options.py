@@ -5,12 +5,15 @@ The latter are passed on to spark-submit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos import log_lines
+from eos.config.literals import instant_ms
 from eos.errors import UsageError
 from eos.launch.spark_options import require_known
 from eos.suggestion import suggestion
@@ -31,6 +34,8 @@ Run a pipeline. Data goes to stdout, everything else to stderr.
                        requires, then exit; replaces the file's trigger by
                        `trigger: {available_now: true}`
   --once               the same in one micro-batch, as with `trigger: {once: true}`
+  --until TIME         like --available-now or --once, but read only the records before this time,
+                       such as 2026-11-21T10:00:00Z
   --take-over          start even if another instance may be running: that one is fenced and exits
   --accept-state-loss  resume from the ledger although the state of stateful steps is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
@@ -51,6 +56,7 @@ ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "
 # Options with a value of ours; some have a list of valid values.
 VALUES: Mapping[str, tuple[str, ...]] = {
     "--profile": (),
+    "--until": (),
     "--log-format": log_lines.FORMATS,
     "--log-level": log_lines.LEVELS,
 }
@@ -69,6 +75,7 @@ class Options:
     spark: tuple[str, ...]
     log_format: str = log_lines.CONSOLE
     log_level: str = log_lines.DEFAULT_LEVEL
+    until: str | None = None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -95,24 +102,59 @@ def parse(arguments: Sequence[str]) -> Options:
         else:
             spark.append(argument)
     require_known(spark, {*FLAGS, *VALUES})
+    until = values.get("--until")
+    instant_before_now(until)
     return Options(
         _pipeline(arguments[0]),
         values.get("--profile"),
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
-        ends=_ends(flags),
+        ends=ends_of(_ends(flags), until),
         take_over="--take-over" in flags,
         accept_state_loss="--accept-state-loss" in flags,
         spark=(*spark,),
         log_format=values.get("--log-format", log_lines.CONSOLE),
         log_level=values.get("--log-level", log_lines.DEFAULT_LEVEL),
+        until=until,
     )
+
+
+def ends_of(ends: Ending | None, until: str | None) -> Ending | None:
+    """Return the trigger of the command line: with `--until` a run ends, as with
+    `--available-now`."""
+    return ends or (None if until is None else "available_now")
+
+
+def instant_before_now(until: str | None) -> int | None:
+    """Return the time of `--until` in ms since 1970; None without it. Raise UsageError if it is
+    malformed, or after the present."""
+    if until is None:
+        return None
+    hint = "write `--until 2026-11-21T10:00:00Z`"
+    try:
+        found = instant_ms(until)
+    except ValueError as error:
+        raise UsageError(
+            "until_invalid", f"--until {until!r} is not a time: {error}", hint=hint
+        ) from error
+    now_ms = int(time.time() * 1000)
+    if found > now_ms:
+        now = datetime.fromtimestamp(now_ms / 1000, timezone.utc).isoformat(timespec="seconds")
+        raise UsageError(
+            "until_in_future",
+            f"--until {until!r} is after the present time, {now}: the run would end before it, and "
+            "records of that time could still arrive",
+            hint=f"{hint} with a time that has passed; `--available-now` reads all records that "
+            "exist now",
+        )
+    return found
 
 
 def _valid(option: str, value: str) -> str:
     valid = VALUES[option]
     if not value:
-        expected = " or ".join(f"`{option} {each}`" for each in valid or ("NAME", "PATH"))
+        examples = valid or (("TIME",) if option == "--until" else ("NAME", "PATH"))
+        expected = " or ".join(f"`{option} {each}`" for each in examples)
         raise UsageError("option_value_missing", f"{option} has no value", hint=f"write {expected}")
     if valid and value not in valid:
         raise UsageError(

@@ -185,6 +185,8 @@ def _application(
     if local:
         job += ["--bootstrap-from", str(local.address)]
     job += [flag for flag, argument in ENDINGS.items() if argument == options.ends]
+    if options.until:
+        job += ["--until", options.until]
     if options.take_over:
         job.append("--take-over")
     if options.accept_state_loss:

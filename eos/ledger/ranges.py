@@ -38,7 +38,8 @@ _STATE_LOSS = (
 class PlannedBatch:
     """A micro-batch as Spark planned it: its ids, and the offsets that it reads.
 
-    A partition that Spark sees for the first time has no start.
+    A partition that Spark sees for the first time has no start. `is_cut`: Spark planned more than
+    these ranges, so the next run can't resume with Spark's checkpoint.
     """
 
     query_id: str
@@ -46,6 +47,7 @@ class PlannedBatch:
     starts: Ends
     ends: Ends
     is_stateful: bool = False
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

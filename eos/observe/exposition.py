@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, push_to_gateway, start_http_server
+from prometheus_client import CollectorRegistry, push_to_gateway
+
+from eos.observe.metrics_server import CONNECTION_S_MAX, MetricsServer
 
 _PUSH_TIMEOUT_S = 10.0
 _CLOSE_S = 5.0
@@ -19,15 +21,24 @@ _CLOSE_S = 5.0
 class Endpoint:
     """The HTTP endpoint. It answers scrapes in threads of its own."""
 
-    def __init__(self, registry: CollectorRegistry, address: str, port: int) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        address: str,
+        port: int,
+        *,
+        connection_s_max: float = CONNECTION_S_MAX,
+    ) -> None:
         """Open the endpoint. Raise OSError if the address can't be used."""
-        self._server, self._thread = start_http_server(port, address, registry)
+        self._server = MetricsServer(registry, address, port, connection_s_max=connection_s_max)
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, name="eos-metrics", daemon=True).start()
         self.port: int = self._server.server_port
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self.port}/metrics"
 
     def close(self) -> None:
-        """Close the port. A scrape that is still being answered is not waited for."""
+        """Close the port and its connections."""
         closing = threading.Thread(target=self._close, name="eos-metrics-close", daemon=True)
         closing.start()
         closing.join(_CLOSE_S)

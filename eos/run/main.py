@@ -10,6 +10,7 @@ from pathlib import Path
 from eos import log_lines
 from eos.errors import EosError, UnavailableError, report
 from eos.launch import startup_signals
+from eos.launch.options import ends_of, instant_before_now
 from eos.local.processes import announce, die_with_parent
 from eos.spark.installed_pyspark import prefer_installed
 
@@ -33,9 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.profile,
             options.bootstrap,
             options.bootstrap_from,
-            ends=options.ends,
+            ends=ends_of(options.ends, options.until),
             take_over=options.take_over,
             accepts_state_loss=options.accept_state_loss,
+            until_ms=instant_before_now(options.until),
         )
     except EosError as error:
         return report(error)
@@ -74,6 +76,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     ):
         flag = f"--{word.replace('_', '-')}"
         ends.add_argument(flag, action="store_const", const=word, dest="ends", help=about)
+    parser.add_argument(
+        "--until", metavar="TIME", help="read only the records before this time, then exit"
+    )
     parser.add_argument("--take-over", action="store_true", help="fence an instance that may run")
     parser.add_argument(
         "--accept-state-loss",

@@ -22,9 +22,6 @@ from eos.deadline import Deadline
 from eos.delta.sinks import DeltaSinks, open_delta_sinks, warn_removed_tables
 from eos.errors import (
     EosError,
-    FencedError,
-    PromiseBrokenError,
-    UnavailableError,
     UsageError,
     naming,
 )
@@ -41,20 +38,21 @@ from eos.observe.live import ProgressLine, show_events
 from eos.plan.plan import Plan, plan
 from eos.plan.reader import choose_reader
 from eos.plan.security import naming_principal
+from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
-from eos.run.java_client_errors import source_refusal
 from eos.run.lag_watch import lag_watch, watching_lag
 from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
+from eos.run.query_error import cause_of
 from eos.run.shutdown import Stopping
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.stop_watch import locked
 from eos.run.target_guard import TargetGuard
-from eos.run.task_errors import data_loss, task_error
+from eos.run.task_errors import task_error
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import DedupRun, dedup_of, repeated
 from eos.spark.failure import Failure
@@ -75,7 +73,6 @@ from eos.startup.resume_position import (
     with_targets,
 )
 from eos.startup.source_state import LiveSource, source_of
-from eos.startup.stateful_pipeline import state_refusal
 from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches
 from eos.transform.functions import load
@@ -97,10 +94,12 @@ def run(
     ends: Ending | None = None,
     take_over: bool = False,
     accepts_state_loss: bool = False,
+    until_ms: int | None = None,
 ) -> None:
     """Run the pipeline until its trigger ends (`available_now`, `once`) or a signal stops it.
 
-    `ends` overrides the trigger of the pipeline file. `bootstrap_from` is a file in which another
+    `ends` overrides the trigger of the pipeline file. With `until_ms`, the run reads only the
+    records before that time; `ends` must be set then. `bootstrap_from` is a file in which another
     process writes Kafka's addresses. The run waits for it only after all work that needs no Kafka.
     """
     pipeline = load_pipeline(pipeline_path, ends=ends)
@@ -122,9 +121,7 @@ def run(
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
-        if bootstrap_from is not None:
-            found = await_address(bootstrap_from, lambda: stopping.is_requested)
-            planned = replace(planned, bootstrap=tuple(found.split(",")))
+        planned = _with_addresses(planned, bootstrap_from, stopping)
         if stopping.is_requested:
             startup_signals.report_unstarted()
             return
@@ -134,9 +131,9 @@ def run(
             observing(pipeline.name, bus, observers, profile.metrics),
         ):
             audit = audit_of(profile, planned, client, bus)
-            shared = (spark, client, planned, bus, crash, stopping, lock, audit)
+            shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
             with watching_brokers(client, bus):
-                _Run(*shared, accepts_state_loss, live, profile.is_observed).run(take_over)
+                _Run(*shared, live, profile.is_observed, until_ms).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -151,6 +148,15 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
             "for such a profile",
         )
     return addresses or ()
+
+
+def _with_addresses(planned: Plan, file: Path | None, stopping: Stopping) -> Plan:
+    """Return the plan with Kafka's addresses from the file, which another process writes. Wait for
+    it. Without a file, return the plan unchanged."""
+    if file is None:
+        return planned
+    found = await_address(file, lambda: stopping.is_requested)
+    return replace(planned, bootstrap=tuple(found.split(",")))
 
 
 def _folders(planned: Plan, profile: Profile) -> list[str]:
@@ -175,6 +181,7 @@ class _Run:
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
     is_observed: bool = False  # anything but the log gets the run's events
+    until_ms: int | None = None  # the run reads only the records before this time
 
     def run(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -184,6 +191,7 @@ class _Run:
         require(planned, self.spark)
         # Before ownership is acquired: an instance that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
+        require_cuttable(planned, self.until_ms)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = dedup_of(planned, self.crash)
         tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
@@ -192,7 +200,8 @@ class _Run:
             tables.check(transformed(planned, stream))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
-        reader = SourceReader(planned, choice, self.client, self.spark, self.bus)
+        is_bounded, shared = self.until_ms is not None, (self.client, self.spark, self.bus)
+        reader = SourceReader(planned, choice, *shared, is_bounded=is_bounded)
         batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
@@ -232,11 +241,12 @@ class _Run:
         self.audit.start()
         targets = TargetGuard(planned, self.client)
         shared = (planned, self.client, self.spark, source, reader, targets, self.crash)
-        stages = Stages(*shared, dedup=dedup, tables=tables)
-        query = PipelineQuery(stages, checkpoint, batches, self.audit)
         # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
         starts = starting_offsets(planned, self.client, batches.position, soon)
+        bounds = find_bounds(self.client, self.until_ms, starts, batches.position.ends, soon)
+        stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds)
+        query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
         if planned.is_stateful:
             stream = projected(pinned(planned, self.spark), stream)
@@ -357,44 +367,12 @@ class _Run:
             except Exception as error:
                 if is_final(query.error):
                     raise query.error from error
-                if not self.stopping.is_requested:
-                    raise self._ended_by(query, error, batches) from error
+                if not self.stopping.is_requested and not query.is_at_bounds:
+                    raise cause_of(query, error, batches) from error
             if is_final(query.error):
                 raise query.error
-        reason = self.stopping.reason or self.planned.reason_to_end
+        is_bounded = query.stages.bounds is not None
+        reached = "read up to --until" if is_bounded else self.planned.reason_to_end
+        reason = self.stopping.reason or reached
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
-
-    def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
-        """Return the error to raise for a query that failed.
-
-        If another instance writes to the same checkpoint, Spark may fail before Kafka rejects a
-        request of this run. So the owner of the transactional id is checked first. Then the source
-        is compared with the ledger: Spark's message about lost records or topics names neither the
-        ledger's offsets nor a remedy.
-        """
-        name = self.planned.names.pipeline
-        if isinstance(query.error, EosError):
-            # A missing file of Spark's state fails each retry, and that error has its own remedy.
-            return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
-        try:
-            batches.require_owner()
-            query.stages.source.require_unchanged(batches.position)
-            deadline = Deadline.after_ms(START_TIMEOUT_MS)
-            require_new_whole(
-                self.planned, query.stages.source, batches.position, query.checkpoint, deadline
-            )
-        except (FencedError, PromiseBrokenError) as cause:
-            return cause
-        except EosError:
-            pass  # the check failed; the query's own error says more
-        ended = query.error or error
-        failure = Failure.of(ended)
-        lines = [line for line in failure.text.splitlines() if line.strip()]
-        reason = lines[0][:500] if lines else type(ended).__name__
-        known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
-        return known or UnavailableError(
-            "query_failed",
-            f"{name}: the query failed: {reason}",
-            hint="nothing is lost: see Spark's log for the cause, then start again",
-        )

@@ -15,6 +15,7 @@ from eos.observe import events
 from eos.read.decode import RejectedRecords
 from eos.read.planned_offsets import require_planned
 from eos.run.attempt import MicroBatchWork
+from eos.run.bounds import BoundsReachedError
 from eos.run.stages import Stages
 from eos.transaction.micro_batch import MicroBatches
 
@@ -45,20 +46,30 @@ class PipelineQuery:
         # number of rejected records, by rule and action
         self.refused: Counter[tuple[str, str]] = Counter()
         self.error: Exception | None = None
+        self.is_at_bounds = False  # a run with `--until` has read all of its records
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
             self._run(frame, batch_id)
+        except BoundsReachedError:
+            self.is_at_bounds = True
+            raise
         except Exception as error:
             self.error = self.error or error
             raise
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         stages, dedup = self.stages, self.stages.dedup
-        ranges = self.planned = self._ranges(batch_id)
-        self._require_planned(batch_id, ranges)
+        planned = self._ranges(batch_id)
+        self._require_planned(batch_id, planned)
+        ranges = self.planned = self._cut(planned)
         step = PlannedBatch(
-            self._query_id, batch_id, ranges.starts, ranges.ends, stages.plan.is_stateful
+            self._query_id,
+            batch_id,
+            ranges.starts,
+            ranges.ends,
+            stages.plan.is_stateful,
+            is_cut=ranges != planned,
         )
         self._audit.require()
         if stages.tables is not None:
@@ -78,6 +89,16 @@ class PipelineQuery:
             return self.checkpoint.ranges(batch_id)
         except EosError as error:
             raise about(self._name, error) from error
+
+    def _cut(self, planned: Ranges) -> Ranges:
+        """Return the part of Spark's plan that this run reads."""
+        bounds = self.stages.bounds
+        if bounds is None:
+            return planned
+        found = bounds.cut(planned)
+        if found != planned:
+            bounds.require_more(found, self._micro_batches.position.ends)
+        return found
 
     def _require_planned(self, batch_id: int, found: Ranges) -> None:
         location = self.checkpoint.location

@@ -23,7 +23,7 @@ from eos.spark.header_validation import HeaderValidation
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.session import slots
-from eos.startup.source_state import above
+from eos.startup.source_state import above, below
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +49,11 @@ class SourceReader:
         client: KafkaClient,
         spark: SparkSession,
         bus: Bus,
+        *,
+        is_bounded: bool = False,
     ) -> None:
         self._plan = plan
+        self._is_bounded = is_bounded  # the ranges may be a part of what Spark planned
         self._is_arrow = choice.kind == "arrow"
         self.reason = choice.reason
         self._client = client
@@ -71,7 +74,8 @@ class SourceReader:
         `frame` is the micro-batch as Spark's own source reads it.
         """
         if not self._is_arrow:
-            return above(frame, floors)
+            frame = above(frame, floors)
+            return below(frame, ranges.ends) if self._is_bounded else frame
         return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
 
     @property

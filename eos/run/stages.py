@@ -9,6 +9,7 @@ from eos.delta.sinks import DeltaSinks
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
+from eos.run.bounds import Bounds
 from eos.run.source_reader import SourceReader
 from eos.run.target_guard import TargetGuard
 from eos.spark.dedup_run import DedupRun
@@ -34,3 +35,4 @@ class Stages:
     crash: CrashPlan
     dedup: DedupRun | None = None
     tables: DeltaSinks | None = None
+    bounds: Bounds | None = None  # of a run with `--until`

@@ -128,9 +128,18 @@ class LiveSource:
 def above(frame: DataFrame, floors: Ends) -> DataFrame:
     """Return the rows without those below `floors`, the offsets up to which each partition is
     committed."""
-    for (topic, partition), floor in sorted(floors.items()):
+    return _without(frame, floors, "<")
+
+
+def below(frame: DataFrame, ends: Ends) -> DataFrame:
+    """Return the rows without those at or above a partition's end."""
+    return _without(frame, ends, ">=")
+
+
+def _without(frame: DataFrame, offsets: Ends, comparison: str) -> DataFrame:
+    for (topic, partition), offset in sorted(offsets.items()):
         quoted = topic.replace("\\", "\\\\").replace("'", "\\'")
         frame = frame.filter(
-            f"NOT (topic = '{quoted}' AND partition = {partition} AND offset < {floor})"
+            f"NOT (topic = '{quoted}' AND partition = {partition} AND offset {comparison} {offset})"
         )
     return frame

@@ -51,7 +51,27 @@ def resolve(
     if start.offsets is not None:
         return questions.as_named(start.offsets)
     assert start.timestamp_ms is not None, "one of three, says the model"
-    return questions.at_time(start.timestamp_ms)
+    return offsets_at(start.timestamp_ms, questions.partitions, client, deadline)
+
+
+def offsets_at(
+    timestamp_ms: int,
+    partitions: Iterable[TopicPartition],
+    client: KafkaClient,
+    deadline: Deadline,
+) -> Ends:
+    """Return, per partition, the first offset with this timestamp or a later one; the end if there
+    is none.
+
+    The ends are requested first. Otherwise a record could be lost:
+    1. The request by timestamp finds no record.
+    2. A record with a later timestamp arrives.
+    3. The end, requested now, is after that record, so it would never be read.
+    """
+    every = list(partitions)
+    latest = client.list_offsets(every, "latest", committed=True, deadline=deadline)
+    found = client.list_offsets(every, timestamp_ms, committed=True, deadline=deadline)
+    return {tp: offset if offset >= 0 else latest[tp] for tp, offset in found.items()}
 
 
 def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
@@ -80,19 +100,6 @@ class _Questions:
         return self.client.list_offsets(
             self.partitions, at, committed=committed, deadline=self.deadline
         )
-
-    def at_time(self, timestamp_ms: int) -> Ends:
-        """Return, per partition, the first offset with this timestamp or a later one; the end if
-        there is none.
-
-        The ends are requested first. Otherwise a record could be lost:
-        1. The request by timestamp finds no record.
-        2. A record with a later timestamp arrives.
-        3. The end, requested now, is after that record, so it would never be read.
-        """
-        latest = self.ends("latest")
-        found = self.ends(timestamp_ms)
-        return {tp: offset if offset >= 0 else latest[tp] for tp, offset in found.items()}
 
     def of_group(self, group: str, *, is_own: bool) -> Ends:
         self._require_at_rest(group)

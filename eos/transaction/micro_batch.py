@@ -300,7 +300,7 @@ class MicroBatches:
         after = advanced(
             self.position, step.ends, step.query_id, step.batch_id, topic_ids, facts.producers
         )
-        after = replace(after, validate_first=facts.validate_first)
+        after = replace(after, validate_first=facts.validate_first, is_reset=step.is_cut)
         attempt = AttemptRecord(
             number,
             identity,

@@ -6,9 +6,12 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,9 @@ import pytest
 from confluent_kafka import Producer
 from support import kafka_io
 from support.doubles import Work
+from support.proxy import ANY, Do
 from support.recovery import Pipeline, soon
+from support.scenes import ProxiedKafka
 from support.verbs import status
 
 from eos.errors import PromiseBrokenError
@@ -136,3 +141,28 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
         assert found["waits_for"] == "its tasks: a transaction is open"
         own = (pipeline.planned().names.ledger, pipeline.planned().names.transactional_id)
         assert (found["open"][0]["topic"], found["open"][0]["owner"]) == own
+
+
+def test_a_watch_continues_after_a_broker_was_silent(
+    proxied: ProxiedKafka, tmp_path: Path, name: str
+) -> None:
+    with contextlib.ExitStack() as stack:
+        pipeline = stack.enter_context(
+            contextlib.closing(Pipeline(tmp_path, proxied.bootstrap, name))
+        )
+        command = [sys.executable, "-m", "eos", "status", *pipeline.words, "--watch", "1", "--json"]
+        watch = stack.enter_context(subprocess.Popen(command, stdout=PIPE))
+        stack.callback(watch.kill)
+        assert watch.stdout is not None
+        looks = map(json.loads, watch.stdout)
+        assert next(looks)["lag"] == 0
+        client_id = pipeline.planned().kafka.client_id
+        rule = proxied.proxy.rule(ANY, Do.DROP_REQUEST, client=client_id, times=1_000_000)
+        rule.wait_struck()
+        error = next(look["error"] for look in looks if "error" in look)
+        assert error["code"] == "still_waiting"
+        proxied.proxy.clear_rules()
+        pipeline.fill(1)
+        assert next(look["lag"] for look in looks if look.get("lag")) == 2
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait() == 130

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "messages.md-1": "tests/architecture/test_docs.py: the page is generated",
     "monitoring.md-2": "tests/pipeline/test_monitoring.py",
     "monitoring.md-3": "tests/pipeline/test_monitoring.py",
+    "monitoring.md-7": "tests/pure/test_watch.py",
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
     "running.md-4": "tests/pure/test_stop_marker.py",

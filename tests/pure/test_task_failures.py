@@ -9,7 +9,7 @@ import pytest
 from support import doubles
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
-from eos.run.pipeline import _Run
+from eos.run.query_error import cause_of
 from eos.run.task_errors import task_error
 from eos.seal import of_this_process
 from eos.spark.failure import Failure, Link
@@ -138,8 +138,8 @@ def test_source_records_that_are_gone_are_known_by_their_condition() -> None:
 
 def ended(error: EosError) -> EosError:
     """What a run ends with whose query ended with this."""
-    run = _Run(None, None, doubles.plan(), None, None, None, None, None, False)
-    return run._ended_by(SimpleNamespace(error=error), RuntimeError("the query"), None)
+    query = SimpleNamespace(error=error, stages=SimpleNamespace(plan=doubles.plan()))
+    return cause_of(query, RuntimeError("the query"), None)
 
 
 def lost_state(condition: str) -> Failure:

@@ -1,0 +1,118 @@
+"""`run --until`: the records before a time, in both readers; the next run continues there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+
+import pytest
+from support import kafka_io
+from support.kafka_io import DAY_MS, Record
+from support.project import KILLED, PIPELINE, Project
+from support.recovery import run_verb
+from support.verbs import verify
+
+from eos.plan.reader import ARROW_NAME, OVERRIDE, SPARK_NAME
+
+AT_MS = DAY_MS + 1000  # `--until`
+UNTIL = datetime.fromtimestamp(AT_MS / 1000, timezone.utc).isoformat()
+# By partition: records before the time, and after it. Micro-batches of 20 offsets meet the bound
+# of partition 0 long before that of partition 1; partition 2 has no record after the time.
+BEFORE, AFTER = (10, 90, 15), (40, 20, 0)
+
+
+DEDUP = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+dedup: {{producer: {{id: header(producer), epoch: header(epoch), sequence: header(sequence)}}}}
+sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
+trigger: {{available_now: true}}
+"""
+
+
+def records(counts: Iterable[int], at_ms: int, before: Sequence[Record] = ()) -> list[Record]:
+    """Records with the sequence numbers after those of `before`, if dedup looks at them."""
+    found = []
+    for partition, count in enumerate(counts):
+        first = sum(each.partition == partition for each in before)
+        for number in range(first, first + count):
+            stamp = {"producer": partition, "epoch": 0, "sequence": number}
+            headers = tuple((name, b"%d" % part) for name, part in stamp.items())
+            value = b"%d-%d" % (partition, number)
+            found.append(Record(partition, None, value, headers, at_ms))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "reader", "name"),
+    [
+        pytest.param(PIPELINE, "spark", SPARK_NAME, id="transform, spark"),
+        pytest.param(DEDUP, "arrow", ARROW_NAME, id="dedup, arrow"),
+        pytest.param(PIPELINE, "arrow", ARROW_NAME, id="transform, arrow", marks=pytest.mark.long),
+        pytest.param(DEDUP, "spark", SPARK_NAME, id="dedup, spark", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_until_a_time_and_the_run_after_it(
+    project: Project, text: str, reader: str, name: str
+) -> None:
+    bootstrap, chosen = project.broker.bootstrap, {OVERRIDE: reader}
+    project.declare(20, text=text)
+    kafka_io.create_topics(bootstrap, 3, project.source)
+    before = records(BEFORE, AT_MS - 1)
+    after = records(AFTER, AT_MS, before)
+    kafka_io.write_records(bootstrap, project.source, [*before, *after])
+
+    def written() -> Counter[bytes | None]:
+        return Counter(each.value for each in kafka_io.read_records(bootstrap, project.target))
+
+    def values(expected: Iterable[Record]) -> Counter[bytes | None]:
+        return Counter(each.value for each in expected)
+
+    def offsets() -> tuple[int, ...]:
+        found = kafka_io.group_offsets(bootstrap, project.group, project.source)
+        return tuple(found[partition] for partition in range(3))
+
+    bounded = project.run_warm("--until", UNTIL, **chosen)
+    assert bounded.returncode == 0, bounded.stderr
+    assert "read up to --until" in bounded.stderr
+    assert name in bounded.stderr
+    assert bounded.stderr.count(" committed: ") > 1
+    assert written() == values(before)
+    assert offsets() == BEFORE
+
+    # The second time, the bounded run resumes with a checkpoint, of which it must note nothing.
+    for more in ([], records(AFTER, AT_MS, [*before, *after])):
+        kafka_io.write_records(bootstrap, project.source, more)
+        at, after = offsets(), [*after, *more]
+        again = project.run_warm("--until", UNTIL, **chosen)
+        assert again.returncode == 0, again.stderr
+        assert "read up to --until" in again.stderr
+        assert "Traceback" not in again.stderr
+        assert offsets() == at
+
+        drained = project.run_warm(**chosen)
+        assert drained.returncode == 0, drained.stderr
+        assert written() == values([*before, *after])
+    verified = run_verb(verify, *project.words(), "--json")
+    assert verified.code == 0, verified
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["end_txn_sent:before", "end_txn_answered:after"])
+def test_a_run_until_a_time_that_dies_in_its_cut_micro_batch(project: Project, point: str) -> None:
+    """Spark's plan has the later records, too: the next run reads them, and none twice."""
+    bootstrap = project.broker.bootstrap
+    project.declare(1000)
+    kafka_io.create_topics(bootstrap, 3, project.source)
+    before = records(BEFORE, AT_MS - 1)
+    every = [*before, *records(AFTER, AT_MS, before)]
+    kafka_io.write_records(bootstrap, project.source, every)
+
+    died = project.run_warm("--until", UNTIL, EOS_CRASH_AT=f"{point}:both")
+    assert died.returncode == KILLED, died.stderr
+    drained = project.run_warm()
+    assert drained.returncode == 0, drained.stderr
+    found = Counter(each.value for each in kafka_io.read_records(bootstrap, project.target))
+    assert found == Counter(each.value for each in every)
