@@ -29,7 +29,7 @@ from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
 from eos.config.dedup_by import ByColumns
 from eos.config.lookup import StaticTables
-from eos.config.monitoring import MetricsProfile, Observer
+from eos.config.monitoring import MetricsProfile, Observer, OpenTelemetry
 from eos.config.pipeline_tests import Case
 from eos.config.registry import Registry
 from eos.config.rejected_records import Rules
@@ -312,6 +312,7 @@ class ProfileFile(Strict):
     audit: AuditProfile = Field(default_factory=AuditProfile)
     registry: Registry | None = None
     metrics: MetricsProfile = Field(default_factory=MetricsProfile)
+    opentelemetry: OpenTelemetry | None = None
     observers: tuple[Observer, ...] = ()
     deployment: str | None = Field(
         default=None, min_length=1, max_length=200, examples=["${POD_NAME}"]
@@ -328,7 +329,7 @@ class ProfileFile(Strict):
     def is_observed(self) -> bool:
         """Return whether anything but the log gets the events of a run."""
         metrics = self.metrics
-        return bool(self.observers or metrics.prometheus or metrics.push)
+        return bool(self.observers or metrics.prometheus or metrics.push or self.opentelemetry)
 
     @property
     def local_root(self) -> Path:

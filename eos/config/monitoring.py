@@ -40,6 +40,19 @@ class PushGateway(Strict):
     job: str = Field(default="eos", min_length=1)
 
 
+class OpenTelemetry(Strict):
+    """The collector that gets a run's traces and metrics, by OTLP over HTTP.
+
+    `endpoint` is its address without the path of a signal, such as `http://collector:4318`.
+    """
+
+    endpoint: str = Field(pattern=URL_PATTERN)
+    headers: dict[str, str] = Field(default_factory=dict)
+    traces: bool = True
+    metrics: bool = True
+    interval_s: int = Field(default=60, ge=1, le=3600)
+
+
 class MetricsProfile(Strict):
     """The metrics of runs. Without this part there are none."""
 

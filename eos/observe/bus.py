@@ -58,6 +58,10 @@ class Bus:
         """Return the number of events dropped because the queue was full."""
         return self._dropped
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Stop accepting events. Wait until queued events are delivered, up to `timeout_s`."""
         with self._lock:

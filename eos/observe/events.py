@@ -1,6 +1,6 @@
 """The events of a run, which modules emit on the bus: commits, failures, warnings, outages.
 
-The classes are public: observers of users get their instances (docs/monitoring.md). Within one
+The classes are public: observers of users get their instances (docs/observers.md). Within one
 VERSION events are only added, and fields only at the end, with a default. Another VERSION may
 remove or rename them.
 """

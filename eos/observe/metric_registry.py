@@ -23,7 +23,7 @@ from eos.observe.observer_thread import ObserverThread
 
 VALUES_MAX = 100
 OTHER = "other"
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class MetricRegistry:
@@ -43,7 +43,7 @@ class MetricRegistry:
         return self._metric(Gauge, name, text, labels)
 
     def histogram(self, name: str, text: str, *labels: str) -> Metric:
-        return self._metric(Histogram, name, text, labels, buckets=_BUCKETS)
+        return self._metric(Histogram, name, text, labels, buckets=BUCKETS)
 
     def watch(self, threads: Sequence[ObserverThread]) -> None:
         """Add the numbers of events that observers lost, and at which they failed."""

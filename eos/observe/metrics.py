@@ -11,8 +11,25 @@ from eos.observe.metric_registry import MetricRegistry
 
 SEVERAL = "several"  # the topic of records that were not counted by topic
 NO_RESPONSE = "NO_RESPONSE"  # in the place of Kafka's error, if there was no response
+STEP_SECONDS = "eos_micro_batch_step_seconds"
 OUTCOMES = ("committed", "failed", "retried", "stopped")
-STEPS = ("run", "ledger", "offsets", "end")
+
+
+def step_seconds(event: events.Event) -> Mapping[str, float]:
+    """Return the duration of the steps that an event reports; empty for most events."""
+    match event:
+        case events.MicroBatchCommitted():
+            found = {
+                "run": event.run_ms,
+                "ledger": event.ledger_ms,
+                "offsets": event.offsets_ms,
+                "end": event.end_ms,
+            }
+        case events.TableFollowed(became="written"):
+            found = {"table": event.ms}
+        case _:
+            found = {}
+    return {step: ms / 1000 for step, ms in found.items()}
 
 
 class RunMetrics:
@@ -41,7 +58,7 @@ class RunMetrics:
             "eos_redo_ratio", "Share of this run's attempts that were aborted, from 0 to 1."
         )
         self._seconds = add.histogram(
-            "eos_micro_batch_step_seconds",
+            STEP_SECONDS,
             "Duration of the steps of committed micro-batches: run (read, transform, encode, "
             "write), ledger, offsets, end (EndTxn), and table (one Delta table).",
             "step",
@@ -157,6 +174,11 @@ class RunMetrics:
         build.of(*versions.values()).set(1)
 
     def __call__(self, event: events.Event) -> None:
+        for step, seconds in step_seconds(event).items():
+            self._seconds.of(step).observe(seconds)
+        self._count(event)
+
+    def _count(self, event: events.Event) -> None:
         match event:
             case events.AttemptStarted():
                 self._begun = self._clock()
@@ -189,8 +211,6 @@ class RunMetrics:
                 self._set_limits(event)
             case events.SourceLag():
                 self._set_lag(event)
-            case events.TableFollowed(became="written"):
-                self._seconds.of("table").observe(event.ms / 1000)
             case events.AuditFollowed():
                 self._backlog.of().set(event.lag)
             case events.BrokersSilent():
@@ -220,9 +240,6 @@ class RunMetrics:
 
     def _count_commit(self, event: events.MicroBatchCommitted) -> None:
         self._end_attempt("committed")
-        times = (event.run_ms, event.ledger_ms, event.offsets_ms, event.end_ms)
-        for step, ms in zip(STEPS, times, strict=True):
-            self._seconds.of(step).observe(ms / 1000)
         read = event.offsets_in_by_topic
         for metric, counts in (
             (self._offsets_in, read),

@@ -26,10 +26,11 @@ from eos.observe.observer_thread import ObserverThread
 
 if TYPE_CHECKING:
     from eos.config.model import Profile
-    from eos.config.monitoring import MetricsProfile, Observer
+    from eos.config.monitoring import MetricsProfile, Observer, OpenTelemetry
+    from eos.observe.metrics import RunMetrics
 
 _CLOSE_S = 5.0  # for all observers together
-_HINT = "correct `observers` in the profile: docs/monitoring.md"
+_HINT = "correct `observers` in the profile: docs/observers.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,25 @@ class LoadedObserver:
 
 
 def load_observers(profile: Profile) -> Sequence[LoadedObserver]:
-    """Import the profile's observers. Raise UsageError if a name or arguments are wrong.
+    """Import the profile's observers. Raise UsageError if a name or arguments are wrong, or the
+    packages for OpenTelemetry are missing.
 
     To be called after the pipeline's steps are loaded: the project's folder is then on the path.
     """
+    if profile.opentelemetry is not None:
+        _require_opentelemetry()
     return [_load(each) for each in profile.observers]
+
+
+def _require_opentelemetry() -> None:
+    try:
+        importlib.import_module("eos.observe.telemetry")
+    except ImportError as error:
+        raise UsageError(
+            "opentelemetry_missing",
+            f"the profile has `opentelemetry`, and its packages can't be imported: {error}",
+            hint="pip install 'spark-eos[opentelemetry]'",
+        ) from error
 
 
 def _load(observer: Observer) -> LoadedObserver:
@@ -87,7 +102,11 @@ def _made(call: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[even
 
 @contextmanager
 def observing(
-    pipeline: str, bus: Bus, observers: Sequence[LoadedObserver], metrics: MetricsProfile
+    pipeline: str,
+    bus: Bus,
+    observers: Sequence[LoadedObserver],
+    metrics: MetricsProfile,
+    collector: OpenTelemetry | None = None,
 ) -> Iterator[None]:
     """Hand the events of this context, and the error that ends it, to the observers and metrics.
 
@@ -96,12 +115,19 @@ def observing(
     """
 
     def warn(text: str) -> None:
-        bus.emit(events.Warned(text))
+        event = events.Warned(text)
+        if bus.is_closed:
+            Console()(event)
+        else:
+            bus.emit(event)
 
     threads = [ObserverThread(each.name, each.make, warn) for each in observers]
+    counted = None
     with ExitStack() as stack:
-        if metrics.prometheus or metrics.push:
-            threads.append(_measuring(pipeline, bus, metrics, threads, stack))
+        if metrics.prometheus or metrics.push or (collector and collector.metrics):
+            counted = _measuring(pipeline, bus, metrics, threads, warn, stack)
+        if collector is not None:
+            _exporting(pipeline, collector, counted, threads, warn, stack)
         for each in threads:
             bus.subscribe(each)
         stack.callback(_close, bus, threads)
@@ -116,32 +142,56 @@ def _measuring(
     pipeline: str,
     bus: Bus,
     wanted: MetricsProfile,
-    observers: Sequence[ObserverThread],
+    threads: list[ObserverThread],
+    warn: Callable[[str], None],
     stack: ExitStack,
-) -> ObserverThread:
-    """Return the thread that counts events, and open the endpoint. The stack closes it, after the
-    last values are pushed."""
+) -> RunMetrics:
+    """Add a thread that counts events to the observers' threads, and open the endpoint. The stack
+    closes it, after the last values are pushed."""
     # imported late: runs without metrics do not need it
     from eos.observe.exposition import Endpoint, push
     from eos.observe.metrics import RunMetrics
 
     found = RunMetrics(pipeline, _versions())
-    thread = ObserverThread("metrics", lambda: found, lambda text: bus.emit(events.Warned(text)))
-    found.registry.watch([*observers, thread])
+    thread = ObserverThread("metrics", lambda: found, warn)
+    threads.append(thread)
+    found.registry.watch(threads)
     collected = found.registry.collected
     if wanted.prometheus is not None:
         at = wanted.prometheus
         try:
             endpoint = Endpoint(collected, at.address, at.port)
         except OSError as error:
-            text = f"metrics are not served at {at.address}, port {at.port}: {error.strerror}"
-            bus.emit(events.Warned(text))
+            warn(f"metrics are not served at {at.address}, port {at.port}: {error.strerror}")
         else:
             stack.callback(endpoint.close)
             bus.emit(events.MetricsServed(endpoint.url))
     if wanted.push is not None:
-        stack.callback(push, collected, wanted.push.url, wanted.push.job, pipeline, _warn_late)
-    return thread
+        stack.callback(push, collected, wanted.push.url, wanted.push.job, pipeline, warn)
+    return found
+
+
+def _exporting(
+    pipeline: str,
+    collector: OpenTelemetry,
+    counted: RunMetrics | None,
+    threads: list[ObserverThread],
+    warn: Callable[[str], None],
+    stack: ExitStack,
+) -> None:
+    """Add the threads that send traces and metrics to a collector."""
+    # imported late: other runs do without these packages
+    from eos.observe import telemetry
+
+    stack.enter_context(telemetry.reported_once(warn))
+    to = (pipeline, collector.endpoint, collector.headers)
+    if counted is not None and collector.metrics:
+        what = (counted.registry.collected, collector.interval_s)
+        metrics = partial(telemetry.metrics_of, *to, *what)
+        threads.append(ObserverThread("opentelemetry metrics", metrics, warn))
+    if collector.traces:
+        traces = partial(telemetry.traces_of, *to)
+        threads.append(ObserverThread("opentelemetry traces", traces, warn))
 
 
 def _versions() -> dict[str, str]:
@@ -154,11 +204,6 @@ def _close(bus: Bus, threads: Sequence[ObserverThread]) -> None:
     ends_at = time.monotonic() + _CLOSE_S
     for each in threads:
         each.close(max(0.0, ends_at - time.monotonic()))
-
-
-def _warn_late(text: str) -> None:
-    """Log a warning after the bus was closed."""
-    Console()(events.Warned(text))
 
 
 def _run_failed(pipeline: str, error: Exception) -> events.RunFailed:

@@ -128,7 +128,7 @@ def run(
         with (
             closing(KafkaClient(planned.kafka)) as client,
             show_events(bus, pipeline.name, stopping) as live,
-            observing(pipeline.name, bus, observers, profile.metrics),
+            observing(pipeline.name, bus, observers, profile.metrics, profile.opentelemetry),
         ):
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)

@@ -139,7 +139,7 @@ def test_the_whole_log_is_json(project: Project) -> None:
     assert identities[0] == identities[1]
     assert [(line["batch_id"], line["attempt"]) for line in committed] == [(0, 1), (1, 1)]
     shown = [line for line in done.stderr.splitlines() if '"level": "debug"' not in line]
-    require_on_page(3, project, shown)
+    require_on_page(4, project, shown)
 
 
 class Gateway(BaseHTTPRequestHandler):

@@ -59,7 +59,7 @@ def _is_required(field) -> bool:
 
 
 def test_each_event_is_documented_with_its_fields() -> None:
-    page = (ROOT / "docs" / "monitoring.md").read_text()
+    page = (ROOT / "docs" / "observers.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE))
     listed = {name: re.findall(r"`(\w+)`", cell) for name, cell in rows.items()}
     assert listed == {

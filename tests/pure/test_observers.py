@@ -230,7 +230,7 @@ def test_what_is_made_must_be_an_observer(module: str) -> None:
 
 
 def test_the_example_posts_what_went_wrong(tmp_path: Path, monkeypatch) -> None:
-    (text,) = [text for name, text in blocks("python") if name.startswith("monitoring.md")]
+    (text,) = [text for name, text in blocks("python") if name.startswith("observers.md")]
     (declared,) = [yaml.safe_load(t) for n, t in blocks("yaml") if "mypackage.observe" in t]
     (tmp_path / "mypackage").mkdir()
     (tmp_path / "mypackage" / "observe.py").write_text(text)

@@ -146,7 +146,7 @@ def test_a_broker_that_is_away_or_silent_is_shown_as_documented(project: Path) -
             await_code("still_waiting")
         watch.send_signal(signal.SIGINT)  # also while a look has no result
         assert (watch.communicate()[1], watch.returncode) == ("", 128 + signal.SIGINT)
-    require_shown(dict(blocks(""))["monitoring.md-7"], [shown[0], *shown[2:]])
+    require_shown(dict(blocks(""))["monitoring.md-6"], [shown[0], *shown[2:]])
 
 
 def test_an_error_that_does_not_pass_ends_it(project: Path) -> None:
