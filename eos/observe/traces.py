@@ -89,11 +89,10 @@ class RunTraces:
             return
         span = self._tracer.start_span(
             f"micro-batch {event.batch_id}",
-            Context(),
             start_time=now,
             attributes={"eos.pipeline": self._pipeline, "eos.batch_id": event.batch_id},
         )
-        self._open = _Open(event.batch_id, span, set_span_in_context(span, Context()), now)
+        self._open = _Open(event.batch_id, span, set_span_in_context(span), now)
 
     def _abort(
         self,

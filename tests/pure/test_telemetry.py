@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 import eos
 from eos.config.model import ProfileFile
-from eos.config.monitoring import MetricsProfile, OpenTelemetry
+from eos.config.monitoring import MetricsProfile, OpenTelemetry, PrometheusEndpoint
 from eos.errors import UsageError
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -250,6 +250,14 @@ def test_they_are_sent_while_a_run_lasts(collector: Collector) -> None:
     assert point.as_double == 2
 
 
+def test_metrics_for_prometheus_alone_are_not_sent(collector: Collector) -> None:
+    wanted = OpenTelemetry(endpoint=collector.endpoint, metrics=False)
+    served = MetricsProfile(prometheus=PrometheusEndpoint(port=0))
+    with observing("orders", Bus(), [], served, wanted):
+        pass
+    assert collector.metrics == {}
+
+
 # --- the run --------------------------------------------------------------------------------------
 
 
@@ -269,7 +277,7 @@ def test_who_sends_it(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> 
     ("status", "told"), [(401, "401"), (503, "Service Unavailable"), (None, "refused")]
 )
 def test_a_collector_that_accepts_nothing_is_one_warning(
-    status: int | None, told: str, capsys: pytest.CaptureFixture[str]
+    status: int | None, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(Collector(status or 200)) as found:
         endpoint = found.endpoint
@@ -281,7 +289,7 @@ def test_a_collector_that_accepts_nothing_is_one_warning(
         assert found.spans == []
     (warning,) = (each for each in warned if "OpenTelemetry" in each)
     assert told in warning
-    assert capsys.readouterr().err == ""
+    assert caplog.records == [], "Python would print them on stderr"
 
 
 def test_a_problem_at_the_end_is_shown_although_the_bus_is_closed(
