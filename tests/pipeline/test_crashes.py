@@ -74,8 +74,8 @@ DEATHS = {
     "python": Deaths(others("python"), SMALL, 8, IN_PYTHON),
     "jvm": Deaths(others("jvm"), SMALL, 14),
 }
-RARELY = dict.fromkeys(("all of it", "all of it, else"), pytest.mark.long)
-RARELY |= dict.fromkeys(("python", "jvm"), pytest.mark.nightly)
+RARELY = {"all of it": pytest.mark.long}
+RARELY |= dict.fromkeys(("all of it, else", "python", "jvm"), pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")

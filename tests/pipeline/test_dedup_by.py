@@ -64,7 +64,7 @@ def expected(*ranges: Iterable[int]) -> Counter[str]:
     return Counter(f"{n}{part}" for each in ranges for n in each if n % 10 for part in "xy")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # nine starts of Spark
 def test_each_key_once_whatever_died_when(made: Project) -> None:
     """Each key is sent again in the next micro-batch, which another process may read."""

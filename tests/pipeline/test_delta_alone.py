@@ -99,7 +99,7 @@ def test_rejected_records_are_found_before_the_commit(made: Project) -> None:
     assert told["smallest"]["attempt"]["batch_id"] == second["batch_id"]
 
 
-@pytest.mark.long  # five runs die
+@pytest.mark.nightly  # five runs die
 @pytest.mark.timeout(1800)
 def test_every_row_once_whatever_dies_when(made: Project) -> None:
     lake.declare(made, RECORDS, PIPELINE, ANSWER="fail", DEAD="")

@@ -78,14 +78,9 @@ def killed(project: Project, point: str) -> None:
     assert log.exists(), died.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # five runs die for each
-@pytest.mark.parametrize(
-    ("scope", "kafka"),
-    [
-        pytest.param("partition", TOPIC, marks=pytest.mark.long),
-        pytest.param("producer", "", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize(("scope", "kafka"), [("partition", TOPIC), ("producer", "")])
 def test_each_number_is_in_the_table_once_whatever_dies_when(
     made: Project, scope: str, kafka: str
 ) -> None:

@@ -28,6 +28,7 @@ FAULTS = [
 COUNT = 5 * RECORDS
 
 
+@pytest.mark.nightly  # test_executors_cluster.py has most of its faults
 def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

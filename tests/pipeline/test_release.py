@@ -76,6 +76,7 @@ def test_a_file_with_another_checksum_is_refused(folder: Path, tmp_path: Path) -
         shell(tmp_path, f"{pip} {tmp_path} -d taken-2 -r own.txt", **NO_INDEX)
 
 
+@pytest.mark.nightly  # test_init.py has an installation in a fresh environment, too
 def test_an_environment_of_checksums_runs_a_pipeline(folder: Path, tmp_path: Path) -> None:
     """By the commands of docs/install.md. Nothing of it is of this checkout or its environment."""
     commands = dict(blocks("bash"))["install.md-1"]
