@@ -108,6 +108,7 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     assert report["dropped"]["proven"] == PARTITIONS * TURN
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # five starts of Spark
 def test_each_record_once_if_the_driver_dies_between_write_and_validation(project: Project) -> None:
     """With `scope: producer` several tasks write the records, and then find duplicates."""

@@ -230,7 +230,7 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     verb(project, "verify")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # six starts of Spark
 def test_each_record_once_whatever_dies_around_validation(project: Project) -> None:
     """In each run the first attempt writes duplicates, and validates after that."""

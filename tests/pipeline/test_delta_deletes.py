@@ -125,7 +125,7 @@ def test_the_last_record_of_a_key_writes_or_deletes(made: Project) -> None:
     assert proven["updated"] > proven["uncounted"] == 0
 
 
-@pytest.mark.long  # three runs die
+@pytest.mark.nightly  # three runs die
 def test_a_delete_is_applied_once_whatever_dies_when(made: Project) -> None:
     numbers = range(4 * RECORDS)
     feed_range(made, numbers)

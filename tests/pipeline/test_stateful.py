@@ -50,7 +50,7 @@ AROUND_THE_COMMIT = ("all_acked", "end_txn_answered", "commit_log")
     "points",
     [
         pytest.param(AROUND_THE_COMMIT, id="around the commit"),
-        pytest.param(POINTS, id="at each step", marks=pytest.mark.long),
+        pytest.param(POINTS, id="at each step", marks=pytest.mark.nightly),
     ],
 )
 def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Sequence[str]) -> None:
