@@ -182,6 +182,10 @@ FOR_TESTS = {
     "eos/local/relock.py",
     "eos/launch/relock_python.py",
 }
+# What a run imports only if the profile has a key of the extra's name.
+OF_EXTRAS = {
+    f"eos/observe/{name}.py": "opentelemetry" for name in ("telemetry", "traces", "otlp_metrics")
+}
 
 
 def test_what_users_run_imports_nothing_that_an_installation_lacks() -> None:
@@ -191,13 +195,16 @@ def test_what_users_run_imports_nothing_that_an_installation_lacks() -> None:
     del written[own_test]
     paths = [*ROOT.glob("eos/**/*.py"), *ROOT.glob("pipelines/**/*.py")]
     written |= {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    there = {each.lower() for each in closure(project_requirements())}
+    there = {
+        extra: {each.lower() for each in closure(project_requirements(extra))}
+        for extra in ("", *OF_EXTRAS.values())
+    }
     lacking = {
         (place, name)
         for place, text in written.items()
         if place not in FOR_TESTS
         for name in libraries(text)
-        if not there & distributions_of(name)
+        if not there[OF_EXTRAS.get(place, "")] & distributions_of(name)
     }
     assert lacking == set()
 
