@@ -63,7 +63,7 @@ def _holder(lock: Path) -> LockHolder | None:
         found = LockHolder.read(lock)
         if found.run_id or deadline.has_passed:
             return found
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # nothing signals that the holder has written the file
     return None
 
 
@@ -90,7 +90,7 @@ def _await_end(names: Names, holder: LockHolder, wait_s: int) -> None:
                 "If the process hangs, kill it: the next run aborts its open transaction",
                 pipeline=names.pipeline,
             )
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # the run is no child of this process: nothing signals its end
 
 
 def _no_run_error(names: Names, holder: LockHolder) -> UnavailableError:

@@ -24,7 +24,7 @@ _PIPE_CLOSED = 128 + signal.SIGPIPE  # as a shell reports it
 
 
 class Look(NamedTuple):
-    """What one call of a command shows, as text and as the fields of a JSON object."""
+    """The output of one call of a command: a text, and the fields of a JSON object."""
 
     text: str
     fields: Mapping[str, Any]
@@ -107,7 +107,7 @@ def _looks(look: Callable[[], Look], interval_s: int) -> Iterator[Look]:
             yield _shown(error)
         else:
             yield looking.result()
-        time.sleep(interval_s)
+        time.sleep(interval_s)  # the user chose it; a signal ends the process
 
 
 def _begin(look: Callable[[], Look]) -> Future[Look]:

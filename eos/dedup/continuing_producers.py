@@ -1,4 +1,4 @@
-"""Which producers just continue, if a producer's numbers span several partitions?
+"""Decide the producers that just continue, if a producer's numbers span several partitions.
 
 A continuing producer sent exactly the next sequence numbers of its newest epoch, in any order and
 to any partitions. Under any rules the verdict of these records is `appended`. So this module
