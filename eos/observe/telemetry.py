@@ -51,15 +51,16 @@ def metrics_of(
 def reported_once(warn: Callable[[str], None]) -> Iterator[None]:
     """Within the context, pass the SDK's first warning on; it logs each failed export.
 
-    Without this, Python would print them all on stderr."""
+    Nothing else of its log is shown, also after the context: a last export may fail then. Otherwise
+    Python would print it on stderr."""
     logger, handler = logging.getLogger("opentelemetry"), _First(warn)
-    propagates, logger.propagate = logger.propagate, False
+    logger.propagate = False
     logger.addHandler(handler)
     try:
         yield
     finally:
+        logger.addHandler(logging.NullHandler())
         logger.removeHandler(handler)
-        logger.propagate = propagates
 
 
 class _First(logging.Handler):
