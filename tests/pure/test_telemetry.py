@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -80,6 +81,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def _no_other_run() -> Iterator[None]:
+    """A run leaves threads of the SDK behind if the collector is away. They log when they end."""
+    logging.getLogger("opentelemetry").propagate = True
+    yield
+    wait_until(lambda: not any(each.name.startswith("Otel") for each in threading.enumerate()))
 
 
 @pytest.fixture
