@@ -43,8 +43,19 @@ def cause_of(query: PipelineQuery, error: Exception, batches: MicroBatches) -> E
     lines = [line for line in failure.text.splitlines() if line.strip()]
     reason = lines[0][:500] if lines else type(ended).__name__
     known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
-    return known or UnavailableError(
+    return known or late_worker(name, failure) or UnavailableError(
         "query_failed",
         f"{name}: the query failed: {reason}",
         hint="nothing is lost: see Spark's log for the cause, then start again",
+    )
+
+
+def late_worker(name: str, failure: Failure) -> UnavailableError | None:
+    """Return the error for a worker of a function with state that Spark gave up waiting for."""
+    if all(link.line != "Python worker failed to connect back." for link in failure.links):
+        return None
+    return UnavailableError(
+        "python_worker_late",
+        f"{name}: a Python worker did not start within the 10 s that Spark waits for it",
+        hint="nothing is lost: the machine was too busy, or memory is short; start again",
     )

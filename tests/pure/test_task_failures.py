@@ -9,7 +9,7 @@ import pytest
 from support import doubles
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
-from eos.run.query_error import cause_of
+from eos.run.query_error import cause_of, late_worker
 from eos.run.task_errors import task_error
 from eos.seal import of_this_process
 from eos.spark.failure import Failure, Link
@@ -106,6 +106,7 @@ def cast_of(value: str) -> Failure:
         "a since it's not defined in enum",
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]",
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        "Python worker failed to connect back.",
     ],
 )
 def test_what_a_message_quotes_is_never_the_cause(value: str) -> None:
@@ -114,6 +115,7 @@ def test_what_a_message_quotes_is_never_the_cause(value: str) -> None:
     assert isinstance(told, TransformError)
     assert told.code == "value_refused"
     assert state_refusal("p", failure) is None
+    assert late_worker("p", failure) is None
     other = task_error(Failure(SPARK.format(why=LOST.format(f"MyError: {value}"))))
     assert type(other) is AttemptFailedError
 
