@@ -30,8 +30,8 @@ def supervised(
 ) -> subprocess.CompletedProcess[str]:
     """Run again, as a supervisor does after exit code 5, while a Python worker starts too late.
 
-    Spark gives the worker of a function with state 10 s for its start and has no option for it. That
-    is too short when the machine is busy.
+    Spark gives the worker of a function with state 10 s for its start and has no option for it.
+    That is too short when the machine is busy.
     """
     for _ in range(3):
         done = project.run_warm(*options, **environment)
