@@ -43,10 +43,14 @@ def cause_of(query: PipelineQuery, error: Exception, batches: MicroBatches) -> E
     lines = [line for line in failure.text.splitlines() if line.strip()]
     reason = lines[0][:500] if lines else type(ended).__name__
     known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
-    return known or late_worker(name, failure) or UnavailableError(
-        "query_failed",
-        f"{name}: the query failed: {reason}",
-        hint="nothing is lost: see Spark's log for the cause, then start again",
+    return (
+        known
+        or late_worker(name, failure)
+        or UnavailableError(
+            "query_failed",
+            f"{name}: the query failed: {reason}",
+            hint="nothing is lost: see Spark's log for the cause, then start again",
+        )
     )
 
 
