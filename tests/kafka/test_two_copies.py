@@ -16,7 +16,7 @@ SEEDS, OF_ALL_RUNS = 100, 30  # more of the same among what takes long
 @pytest.mark.parametrize(
     "seed",
     [*range(OF_ALL_RUNS)]
-    + [pytest.param(seed, marks=pytest.mark.long) for seed in range(OF_ALL_RUNS, SEEDS)],
+    + [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(OF_ALL_RUNS, SEEDS)],
 )
 def test_one_goes_on_to_the_end(side_by_side, seed):
     side_by_side(start_together, seed)

@@ -47,13 +47,8 @@ def source(broker: EmbeddedKafka) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if number else pytest.mark.long)
-        for number, name in enumerate(JOBS)
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("script", JOBS)
 def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_path: Path) -> None:
     arms = JOBS[script]
     given: dict[str, Any] = {"records": RECORDS, "partitions": PARTITIONS, "script": script}

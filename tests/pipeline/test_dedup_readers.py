@@ -117,7 +117,9 @@ def kept(schema: pa.Schema) -> pa.Schema:
     return schema.remove(schema.get_field_index("at_ms"))
 
 
-@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "producer"])
+@pytest.mark.parametrize(
+    "scope", [pytest.param("partition", marks=pytest.mark.nightly), "producer"]
+)
 def test_both_readers_leave_the_same(project: Project, scope: str) -> None:
     other = replace(project, name=f"{project.name}s")
     sides = [Side(each, project.source, scope) for each in (project, other)]

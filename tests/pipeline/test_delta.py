@@ -172,7 +172,7 @@ def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -
     assert len(topic) == len(lake.rows(lake.table(made, "all"))) == 30
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rows_that_the_source_has_lost_before_a_table_took_them_stop_it(made: Project) -> None:
     filled(made, "old")
     lake.declare(made, 1000, NAMED)
@@ -281,7 +281,7 @@ def test_a_restore_that_removes_rows_stops_a_start(made: Project) -> None:
     assert count(made) == 3 * ROWS
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_restore_that_removes_rows_stops_a_run(made: Project) -> None:
     """Between two writes. Earlier restores, after which nothing is missing, change nothing."""
     place, before = written_twice(made), attempts(made)

@@ -109,7 +109,7 @@ def test_each_number_is_in_the_table_once_whatever_dies_when(
     assert dropped == lake.PARTITIONS * (len(numbers) - RESENT)
 
 
-@pytest.mark.long  # several runs of Spark
+@pytest.mark.nightly  # several runs of Spark
 def test_a_table_is_not_caught_up_without_the_dedup_of_its_attempt(made: Project) -> None:
     numbers = range(15)
     declare(made, "partition", "")

@@ -122,7 +122,7 @@ def test_a_rewind_restores_the_tables_and_each_row_is_there_once(ran: Project) -
     assert {each["commits"] for each in told["tables"].values()} == {3}
 
 
-@pytest.mark.long  # several runs of Spark
+@pytest.mark.nightly  # several runs of Spark
 def test_restored_tables_get_each_row_once_after_a_rewind(ran: Project) -> None:
     said = recovered(ran, "--rewind-to", ledger_offsets(ran, "attempt")[0], "--yes")["says"]
     for name, folder in TABLES.items():

@@ -87,6 +87,7 @@ def test_its_ci_passes_at_once(shop: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
 
 
+@pytest.mark.nightly
 def test_an_installation_without_extras_runs_it_and_the_remedy_for_other_machines_works(
     shop: Path, tmp_path: Path
 ) -> None:

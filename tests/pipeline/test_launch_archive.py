@@ -89,6 +89,7 @@ def test_the_next_run_maps_what_a_good_one_left(
     assert not made.exists()
 
 
+@pytest.mark.nightly
 def test_a_session_without_a_pipeline_maps_what_runs_have_left(tmp_path: Path) -> None:
     """`eos test`, `eos plan --check`, the fixture of users' tests."""
     archive = archive_of_runs("local[1]", words_of_a_run("local[1]"))
@@ -133,6 +134,7 @@ def test_a_spark_that_the_user_installed_gets_none() -> None:
     assert spark.archive(found, replace(java, version=21), "local[1]", []) is None
 
 
+@pytest.mark.nightly
 def test_another_class_path_has_another_archive() -> None:
     found, java = spark.find_spark(), replace(find_java(), version=17)
 

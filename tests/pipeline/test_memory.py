@@ -63,7 +63,7 @@ def watched(variable: str) -> Iterator[dict[str, float]]:
         thread.join()
 
 
-@pytest.mark.parametrize("more", ["", pytest.param(DEDUP, marks=pytest.mark.long)])
+@pytest.mark.parametrize("more", ["", pytest.param(DEDUP, marks=pytest.mark.nightly)])
 def test_a_worker_stays_small_in_a_large_micro_batch(project: Project, more: str) -> None:
     bootstrap = project.broker.bootstrap
     fill_topic(bootstrap, project.source, rows(20_000, SMALL_BYTES), SMALL_RECORDS)

@@ -193,7 +193,7 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     assert (level, fine.endswith("has all committed micro-batches")) == ("ok", True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
     """By version and by time, through the files of this machine and through Hadoop's."""
     table = Table("restored", str(folder / "restored"))

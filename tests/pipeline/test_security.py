@@ -152,7 +152,11 @@ def _watch(process: subprocess.Popen[bytes], name: bytes) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("reader", "client"), [("arrow", "AdminClientConfig"), ("spark", "ConsumerConfig")]
+    ("reader", "client"),
+    [
+        ("arrow", "AdminClientConfig"),
+        pytest.param("spark", "ConsumerConfig", marks=pytest.mark.nightly),
+    ],
 )
 def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
     secured: SecuredKafka, own: Project, reader: str, client: str
@@ -226,7 +230,10 @@ def test_plain_over_tls_with_a_secret_from_a_file(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("reader", "code"),
-    [("arrow", "[kafka_topic_authorization_failed]"), ("spark", "[source_access_denied]")],
+    [
+        ("arrow", "[kafka_topic_authorization_failed]"),
+        pytest.param("spark", "[source_access_denied]", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_permission_revoked_during_a_run_is_named(
     secured: SecuredKafka, own: Project, tmp_path: Path, reader: str, code: str
@@ -253,7 +260,7 @@ def test_a_permission_revoked_during_a_run_is_named(
     check(own, 2 * RECORDS)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_secret_that_only_the_driver_has_is_told_in_our_words(
     secured: SecuredKafka, own: Project
 ) -> None:

@@ -119,7 +119,7 @@ def test_no_state_counts_a_record_twice_whatever_dies_when(
     assert all(len(counts) == len(set(counts)) for counts in told.values())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_micro_batch_without_data_is_an_attempt_like_any_other(made: Project) -> None:
     stateful.declare(made, "counted", RECORDS)
     stateful.feed(made, range(60))

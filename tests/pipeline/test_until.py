@@ -50,8 +50,10 @@ def records(counts: Iterable[int], at_ms: int, before: Sequence[Record] = ()) ->
     [
         pytest.param(PIPELINE, "spark", SPARK_NAME, id="transform, spark"),
         pytest.param(DEDUP, "arrow", ARROW_NAME, id="dedup, arrow"),
-        pytest.param(PIPELINE, "arrow", ARROW_NAME, id="transform, arrow", marks=pytest.mark.long),
-        pytest.param(DEDUP, "spark", SPARK_NAME, id="dedup, spark", marks=pytest.mark.long),
+        pytest.param(
+            PIPELINE, "arrow", ARROW_NAME, id="transform, arrow", marks=pytest.mark.nightly
+        ),
+        pytest.param(DEDUP, "spark", SPARK_NAME, id="dedup, spark", marks=pytest.mark.nightly),
     ],
 )
 def test_a_run_until_a_time_and_the_run_after_it(
