@@ -18,6 +18,7 @@ from eos.errors import EosError, TransformError
 from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
+from eos.plan.reader import ARROW_NAME, SPARK_NAME, choose_reader
 from eos.plan.tree import lines, mermaid, stages
 from eos.printable import escaped
 from eos.transform.functions import load
@@ -102,11 +103,26 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
         message = f"{', '.join(changing)}: the result changes when a micro-batch is retried"
         yield note("spark", message, "use values of the record instead, or accept the change")
     yield ok("spark", "accepts steps and sinks as a streaming query")
+    yield from checked("reader", lambda: _reader(session, planned))
     if shuffle:
         message = f"a shuffle of the steps loses the source's order: {shuffle}"
         yield note("order", message, "remove the shuffle if readers rely on the order")
     else:
         yield ok("order", "records of a source partition keep their order in a target partition")
+
+
+def _reader(session: SparkSession, planned: Plan) -> Check:
+    """Return which reader a run uses. Only Spark knows whether a step keeps state."""
+    from eos.native import library
+    from eos.pipeline_tests.runner import rows_of
+    from eos.transform.plan_check import check_stream
+
+    state = check_stream(rows_of(session, planned), planned.output_mode)
+    known = replace(planned, is_stateful=bool(state.operators))
+    choice = choose_reader(known, library.status().problem)
+    if choice.kind == "arrow":
+        return ok("reader", f"{ARROW_NAME} reads the records")
+    return ok("reader", f"{SPARK_NAME} reads the records: {choice.reason}")
 
 
 def _lookup_tables(session: SparkSession, planned: Plan) -> Iterator[Check]:

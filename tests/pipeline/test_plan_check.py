@@ -23,7 +23,7 @@ from support.schemas import registry
 from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
 from eos.checkpoint.files import HadoopFiles
-from eos.cli.plan import _delta_tables, _lookup_tables
+from eos.cli.plan import _delta_tables, _lookup_tables, _steps
 from eos.config.load import load_pipeline, load_profile
 from eos.delta import table as delta
 from eos.delta.log import DeltaLog
@@ -126,6 +126,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def planned(folder: Path) -> Plan:
+    return made_of(folder)
+
+
+def made_of(folder: Path) -> Plan:
     pipeline = load_pipeline(folder / "pipelines" / "tabled" / "pipeline.yaml", {})
     steps = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     return plan(pipeline, load_profile(None, folder, {}), (), steps)
@@ -150,6 +154,37 @@ def told(checks: Iterable[Check]) -> list[tuple[str, str]]:
     found = list(checks)
     assert all(each.remedy for each in found if each.level == "finding")
     return [(each.level, each.message) for each in found]
+
+
+COUNTED = """
+version: 1
+name: tabled
+source: {kafka: {topic: orders}, value: {json: "id INT"}}
+transform: [{sql: "SELECT id, count(*) AS orders FROM input GROUP BY id"}]
+output_mode: update
+sink: {kafka: {topic: out, value: json}}
+"""
+
+
+@pytest.mark.long
+def test_the_reader_of_a_run_is_named(spark, planned, tmp_path, monkeypatch) -> None:
+    place = tmp_path / "pipelines" / "tabled"
+    place.mkdir(parents=True)
+    (place / "pipeline.yaml").write_text(COUNTED)
+    counted = made_of(tmp_path)
+
+    def reader(plan: Plan) -> list[tuple[str, str]]:
+        return told(each for each in _steps(spark, plan) if each.subject == "reader")
+
+    assert reader(planned) == [("ok", "the Arrow reader reads the records")]
+    ((level, says),) = reader(counted)
+    assert (level, says.startswith("Spark's Kafka source reads the records: a step keeps")) == (
+        "ok",
+        True,
+    )
+    monkeypatch.setenv("EOS_READER", "arrow")
+    ((level, says),) = reader(counted)
+    assert (level, "EOS_READER=arrow is not possible" in says) == ("finding", True)
 
 
 @pytest.mark.long
