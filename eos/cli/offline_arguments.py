@@ -10,9 +10,21 @@ from eos.cli.parser import Parser, number
 from eos.config.schema import File
 from eos.launch.options import FLAGS, VALUES
 from eos.launch.spark_options import WITH_VALUE
-from eos.local.jars import BROKER_VERSIONS
+from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 
 SHELLS = ("bash", "zsh", "fish")
+_FETCH = """\
+Download and build what runs need: a Java if the machine has none, the jars of Spark, Delta and the
+embedded broker, and the native library. All of it is kept in ~/.cache/spark-eos, except Java, which
+is installed into this environment. Later runs need no network; with EOS_OFFLINE=1 they use none.
+
+  eos fetch
+  eos fetch --broker none       for images and hosts that use a cluster of their own
+"""
+_FETCH_CODES = """\
+Exit codes: 0 everything is there; 1 the native library can't be built, so runs are slower; 2 usage
+error; 5 a download failed.
+"""
 _INIT = """\
 Create a project folder with one pipeline, its tests, a profile and a CI file. The project passes
 `eos lint`, `eos test` and pytest unchanged, and runs on an embedded broker. NAME is the folder; its
@@ -106,6 +118,7 @@ def declare(eos: Parser) -> None:
     init.add_argument(
         "name", metavar="NAME", help="folder to create; if it exists, it must be empty"
     )
+    _fetch(eos)
     _files(eos)
     summary = "Print what a run executes; --check also checks the cluster."
     plan = eos.add_verb("plan", summary, _PLAN, _PLAN_CODES)
@@ -122,6 +135,18 @@ def declare(eos: Parser) -> None:
         "completion", "Print a script that completes commands in a shell.", _COMPLETION
     )
     completion.add_argument("shell", choices=SHELLS, help="shell that runs the script")
+
+
+def _fetch(eos: Parser) -> None:
+    summary = "Download and build what runs need."
+    fetch = eos.add_verb("fetch", summary, _FETCH, _FETCH_CODES)
+    fetch.add_argument(
+        "--broker",
+        action="append",
+        choices=(*BROKER_VERSIONS, "none"),
+        help=f"version of the embedded broker, or none; repeatable (default: {BROKER_VERSION})",
+    )
+    fetch.add_json()
 
 
 def _files(eos: Parser) -> None:

@@ -94,7 +94,7 @@ def _native() -> Check:
     return note(
         "native",
         f"not used, so runs are slower: {problem}",
-        "the first run tries to build it; to do it now: python -m eos.launch.native_library",
+        "the first run tries to build it; to do it now: eos fetch",
     )
 
 
@@ -119,7 +119,7 @@ def _jars(profile: ProfileFile) -> Check:
         return ok("jars", f"all {len(required)} in {folder}")
     megabytes = sum(jar.size_bytes for jar in missing) / 1e6
     missing_jars = f"{len(missing)} of {len(required)} are not in {folder} yet: {megabytes:.0f} MB"
-    remedy = "the first run downloads them; to do it now: python -m eos.launch.java_and_jars"
+    remedy = "the first run downloads them; to do it now: eos fetch"
     return note("jars", missing_jars, remedy)
 
 

@@ -24,6 +24,7 @@ CONTAINS = {"testing": ("testing",), "test": ("test", "testing")}
 BUILD_LOCK = "eos/launch/build.lock"
 LOCKS = {"testing": "eos/launch/python.lock", "test": "tests/requirements.lock"}
 UNPINNED = "EOS_UNPINNED"  # if set, install any releases that pyproject.toml allows, not the locks
+OFFLINE = "EOS_OFFLINE"  # as in eos/offline.py
 _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 
@@ -35,6 +36,10 @@ def main(arguments: list[str]) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)  # waits until another installing process has ended
         if _stamp(venv, extra) == required:
             return 0
+        if os.environ.get(OFFLINE, "0") not in {"", "0"}:
+            _say(f"{OFFLINE} forbids downloads, but {venv} is unfinished or of another version")
+            _say(f"  hint: run the same command once without {OFFLINE}")
+            return 2
         started = time.monotonic()
         _say(f"preparing {venv} (once for each version of pyproject.toml)")
         try:

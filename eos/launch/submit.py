@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from eos import log_lines, private_files
 from eos.errors import EosError, UsageError, report
 from eos.launch import driver, spark, startup_signals
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.launch.native_library import ensure_native
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.run_broker import LocalKafka

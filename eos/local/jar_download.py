@@ -29,6 +29,7 @@ from eos.errors import UnavailableError
 from eos.local.jars import Jar
 from eos.local.java import find_java, trust_options
 from eos.local.processes import end_with_parent
+from eos.offline import require_online
 
 REPOSITORY = "EOS_MAVEN_REPOSITORY"
 SIDE_BY_SIDE = 4
@@ -64,6 +65,7 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
 
     If some fail, raise UnavailableError with the causes of the first ones."""
     megabytes = sum(jar.size_bytes for jar in jars) / 1e6
+    require_online(f"{len(jars)} jars ({megabytes:.0f} MB) are missing in {folder}")
     _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
     started = time.monotonic()
     _forget_old_work(folder)

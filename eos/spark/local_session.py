@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from eos import private_files
 from eos.errors import UnavailableError
 from eos.launch import spark as launch
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.launch.scratch import Scratch, scratch
 from eos.local.jars import DELTA, SPARK, are_there, ensure, ensure_one
 from eos.spark.session import without_traces

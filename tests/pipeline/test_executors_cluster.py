@@ -22,7 +22,7 @@ from support.project import Project
 from support.waiting import wait_until
 
 from eos.launch import spark
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.processes import end_with_parent
 

@@ -21,7 +21,7 @@ from support.docs import ROOT, blocks, require_shown
 from support.doubles import plan as planned_of
 from support.error_catalogue import entries
 
-from eos.cli import lint, main
+from eos.cli import fetch, lint, main
 from eos.errors import EosError, UsageError, with_principal
 from eos.inspect import cluster_check
 from eos.inspect.check import lines as check_lines
@@ -31,6 +31,8 @@ from eos.kafka.api import (
 )
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.outcomes import describe
+from eos.local.java import Java
+from eos.native.library import Status
 from eos.observe import events
 from eos.observe.backlog import Backlog
 from eos.observe.console import line as console_line
@@ -194,6 +196,13 @@ def test_a_retry_of_dedup() -> None:
         message = message.replace(f"{{{name}}}", value)
     retried = events.AttemptRetried(12, 1, message)
     require_shown(BLOCKS["how-dedup-works.md-1"], [f"eos: {console_line(retried)}"])
+
+
+def test_fetch() -> None:
+    home, cache = Path("/usr/lib/jvm/java-17-openjdk-amd64"), Path("/home/eos/.cache/spark-eos")
+    native = Status(object(), "cache", f"{cache}/native/dd20d6cbf88e68cb-linux-x86_64.so")
+    printed = fetch.lines(Java(home, 17, "PATH"), 47, cache / "jars", native)
+    require_shown(BLOCKS["install.md-2"], printed)
 
 
 # --- and no block is left over --------------------------------------------------------------------

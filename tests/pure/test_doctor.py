@@ -69,7 +69,7 @@ def test_what_is_not_fetched_yet_is_a_note_with_its_size(project, capsys, monkey
     level, says, remedy = told(capsys, 0)["jars"]
     assert level == "note"
     assert " MB" in says
-    assert "eos.launch.java_and_jars" in remedy
+    assert "eos fetch" in remedy
 
 
 def test_a_spark_that_is_not_there(project, capsys, monkeypatch):

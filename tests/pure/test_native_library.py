@@ -238,7 +238,7 @@ def test_doctor_has_a_line_about_it(tmp_path, monkeypatch, capsys, cache) -> Non
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(library, "status", library.find)  # this process has another one already
     line = native_line(capsys)
-    assert (line["level"], "python -m eos.launch.native_library" in line["remedy"]) == (
+    assert (line["level"], "eos fetch" in line["remedy"]) == (
         "note",
         True,
     )

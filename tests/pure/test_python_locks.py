@@ -11,7 +11,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from eos.launch import bootstrap, java_and_jars, native_library, relock_python
+from eos.launch import bootstrap, java_wheel, native_library, relock_python
 from eos.launch.relock_python import BUILD, CHECKOUT, COMPILER, JAVA, PYTHONS, TESTS, USERS
 
 LOCKS = (BUILD, USERS, JAVA, COMPILER, TESTS)
@@ -66,9 +66,9 @@ def test_the_tests_environment_has_the_users_releases() -> None:
 def test_the_locks_are_those_that_are_installed() -> None:
     assert bootstrap.BUILD_LOCK == BUILD
     assert set(bootstrap.LOCKS.values()) == {USERS, TESTS}
-    assert java_and_jars.JAVA_LOCK == CHECKOUT / JAVA
+    assert java_wheel.JAVA_LOCK == CHECKOUT / JAVA
     assert native_library.COMPILER_LOCK == CHECKOUT / COMPILER
-    assert "--require-hashes" in java_and_jars._command()
+    assert "--require-hashes" in java_wheel._command()
     assert "--require-hashes" in native_library._pip()
     package_data = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     assert '"launch/*.lock"' in package_data

@@ -20,7 +20,7 @@ from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
 from eos.launch import spark
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.local import jars

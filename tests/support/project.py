@@ -26,7 +26,7 @@ from eos.config.load import load_profile
 from eos.config.model import ProfileFile, SparkProfile
 from eos.errors import EosError
 from eos.launch import spark
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.file_locks import FileLock
 from eos.local.processes import LAUNCHER_LOCK, end_with_parent

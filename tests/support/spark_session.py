@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from eos.deadline import Deadline
 from eos.launch import spark
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.local.class_archive import Archive
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.java import AVRO_LIMITS

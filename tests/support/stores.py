@@ -23,7 +23,7 @@ from xml.etree import ElementTree as ET
 import boto3
 from botocore.config import Config
 
-from eos.launch.java_and_jars import ensure_java
+from eos.launch.java_wheel import ensure_java
 from eos.launch.spark import find_spark
 from eos.local.broker_node import free_ports
 from eos.local.jars import HDFS, ensure

@@ -1,25 +1,18 @@
-"""The installation of a missing Java and of missing jars.
-
-`python -m eos.launch.java_and_jars [VERSION...]` installs a Java from a wheel if the machine has
-none, downloads the jars and builds the native library. The jars include the embedded broker's: its
-default Kafka version, and each VERSION that is given.
-"""
+"""The installation of a Java from a wheel, if the machine has none."""
 
 from __future__ import annotations
 
 import importlib
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from eos import log_lines
 from eos.deadline import Deadline
-from eos.errors import EosError, UnavailableError, UsageError, report
-from eos.launch.native_library import ensure_native
+from eos.errors import UnavailableError, UsageError
 from eos.local.file_locks import exclusive
-from eos.local.jars import BROKER_VERSIONS, SPARK, ensure, of_broker
 from eos.local.java import Java, find_java
+from eos.offline import require_online
 
 _INSTALL_MS_MAX = 10 * 60_000
 JAVA_LOCK = Path(__file__).with_name("java.lock")
@@ -36,6 +29,7 @@ def ensure_java() -> Java:
 
 def _install_wheel(cause: UsageError) -> None:
     reason = cause.message
+    require_online(reason)
     log_lines.write(reason)
     log_lines.write("installing a Java into this environment")
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
@@ -55,26 +49,3 @@ def _command() -> list[str]:
     java.lock."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
-
-
-def main(older: Sequence[str]) -> int:
-    try:
-        required = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
-        if required:
-            available = ", ".join(BROKER_VERSIONS)
-            raise UsageError(
-                "broker_version_unknown",
-                f"the embedded broker has no version {required}",
-                hint=f"choose from {available}",
-            )
-        java = ensure_java()
-        ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
-    except EosError as error:
-        return report(error)
-    ensure_native()
-    print(f"eos: Java {java.version} ({java.origin}: {java.home})", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
