@@ -22,6 +22,7 @@ from eos.inspect.cluster_view import ClusterView
 from eos.plan.plan import plan
 from eos.report.conclusion import Level, verdict
 from eos.report.content import PageContent, gather
+from eos.report.lag import moments
 from eos.report.page import Subject, page
 from eos.report.units import time
 
@@ -70,7 +71,7 @@ def _live(pipeline: PipelineFile, profile: Profile, content: PageContent) -> Clu
         with connected(pipeline, profile) as (planned, client):
             names = planned.names
             view = ClusterView(client, names.transactional_id, names.group, names.ledger)
-            return live(view, list(content.recent), content.position)
+            return live(view, list(content.recent), content.position, moments(content))
     except EosError as error:
         return ClusterState(problem=error.message)
 

@@ -6,7 +6,7 @@ a difference is shown, but it is no finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from eos.audit.history import Transaction, ends
 from eos.errors import EosError
 from eos.finding import Finding, FindingKind
-from eos.inspect.cluster_view import ClusterView, OpenTransaction, Producers
+from eos.inspect.cluster_view import ClusterView, OpenTransaction, PastEnds, Producers
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends
@@ -40,9 +40,9 @@ class ComparedField:
 class ClusterState:
     """A pipeline's state in the cluster, compared with the audit table.
 
-    `ends` has the last stable offsets of source partitions. If the cluster could not be read,
-    `problem` has the reason and all other fields are empty: the HTML report then lacks only this
-    part.
+    `ends` has the last stable offsets of source partitions, `past` earlier ones. If the cluster
+    could not be read, `problem` has the reason and all other fields are empty: the HTML report then
+    lacks only this part.
     """
 
     phase: str = ""
@@ -50,18 +50,24 @@ class ClusterState:
     open: Sequence[OpenTransaction] = ()
     findings: Sequence[Finding] = ()
     ends: Ends = field(default_factory=dict)
+    past: PastEnds = field(default_factory=PastEnds)
     problem: str = ""
     at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
 def live(
-    cluster: ClusterView, found: Sequence[Transaction], sources: Iterable[TopicPartition] = ()
+    cluster: ClusterView,
+    found: Sequence[Transaction],
+    sources: Collection[TopicPartition] = (),
+    moments: Iterable[datetime] = (),
 ) -> ClusterState:
-    """Compare the audit table's transactions with the cluster, and read the ends of `sources`.
+    """Compare the audit table's transactions with the cluster, and read the ends of `sources`, now
+    and at earlier `moments`.
 
     `found` has transactions of the table, oldest first. It must include the newest committed one.
     """
     source_ends = cluster.committed_ends(sources)
+    past = cluster.past_ends(sources, moments)
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
     state = cluster.transaction()
@@ -75,7 +81,7 @@ def live(
     findings = [] if is_moving else list(_differing(fields, last))
     findings += _foreign_and_hanging(cluster, opened, last, producers, committed)
     phase = state.phase if state else ""
-    return ClusterState(phase, fields, opened, findings, source_ends)
+    return ClusterState(phase, fields, opened, findings, source_ends, past)
 
 
 def _newest_fields(

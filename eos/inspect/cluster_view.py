@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError
@@ -20,6 +21,7 @@ from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 TIMEOUT_MS = 30_000
+_PAST_MS = 10_000  # limit of the queries about earlier ends, of which there may be dozens
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
 
 Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
@@ -37,6 +39,18 @@ class OpenTransaction:
     producer: DescribedProducer
     owner: str
     phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class PastEnds:
+    """The ends that partitions had at several moments, by the timestamps of their records.
+
+    `starts` has each partition's first offset now. If the end at a moment is that offset, and it is
+    not 0, the real end may have been lower: the records around it were deleted.
+    """
+
+    starts: Ends = field(default_factory=dict)
+    by_time: Mapping[datetime, Ends] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +103,29 @@ class ClusterView:
         if not existing:
             return {}
         return self.client.list_offsets(existing, "latest", committed=True, deadline=_soon())
+
+    def past_ends(
+        self, partitions: Iterable[TopicPartition], moments: Iterable[datetime]
+    ) -> PastEnds:
+        """Return the ends of each partition that exists at these moments.
+
+        Each moment takes a request to each leader. If one fails or the time is over, older moments
+        are missing.
+        """
+        wanted = sorted(moments, reverse=True)
+        existing = self._existing(partitions) if wanted else []
+        if not existing:
+            return PastEnds()
+        query, deadline = self.client.list_offsets, Deadline.after_ms(_PAST_MS)
+        starts = query(existing, "earliest", committed=True, deadline=deadline)
+        ends = query(existing, "latest", committed=True, deadline=deadline)
+        by_time: dict[datetime, Ends] = {}
+        with suppress(EosError):
+            for moment in wanted:
+                at_ms = int(moment.timestamp() * 1000)
+                later = query(existing, at_ms, committed=True, deadline=deadline)
+                by_time[moment] = {tp: ends[tp] if at < 0 else at for tp, at in later.items()}
+        return PastEnds(starts, by_time)
 
     def ledger_last(self) -> int | None:
         """Return the offset of the ledger's last committed record, by any producer."""

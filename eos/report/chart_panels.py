@@ -1,21 +1,48 @@
-"""The charts of the report, and the texts that its script shows for one selected interval."""
+"""The timeline of the report: its charts, and the table with the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
 
-from eos.kafka.api import TopicPartition
+from eos.inspect.audit_live import ClusterState
 from eos.report import charts
-from eos.report.charts import Series, bars, figure, lane, nice, placed, stacked, ticks
+from eos.report.charts import (
+    Chart,
+    Lane,
+    Series,
+    bars,
+    highest,
+    highest_sum,
+    nice,
+    placed,
+    stacked,
+    ticks,
+)
 from eos.report.content import PageContent
-from eos.report.markup import Content, Markup, tag
-from eos.report.tables import cut, row, table
-from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, Interval, Spans
-from eos.report.units import counted, duration, moment, number, time
+from eos.report.lag import Lag, intervals_each, lags
+from eos.report.tables import Table, rows_of
+from eos.report.timeline import ABORTED, BETWEEN, FENCED, KINDS, REDO, REDONE, RUN, STEPS, Interval
+from eos.report.units import duration, number, time
 
-# How many source and how many target partitions an interval lists: those with the most records.
-_PARTITIONS_SHOWN = 24
+_STEP_SHADES = {RUN: "committed", REDO: "aborted", BETWEEN: "other"}
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSection:
+    """The section "Timeline".
+
+    Its charts have room for `slots` intervals of the length `width`. `times` are labels of their x
+    axis.
+    """
+
+    begin: str
+    width: str
+    slots: int
+    times: list[str]
+    attempts: Chart
+    lanes: list[Lane]
+    charts: list[Chart]
+    table: Table
 
 
 def peak(content: PageContent) -> float:
@@ -24,192 +51,166 @@ def peak(content: PageContent) -> float:
     return max(found, default=0) * 1000 / content.timeline.width_ms
 
 
-def timeline(content: PageContent) -> Content:
+def timeline(content: PageContent, cluster: ClusterState | None) -> TimelineSection:
     line = content.timeline
-    return [
-        tag(
-            "p",
-            f"From {time(line.start_of(line.first))}; each step is {duration(line.width_ms)}. "
-            "Times are by the driver's clock.",
-            class_="soft",
-        ),
-        tag(
-            "div",
-            _attempts(content),
-            _lanes(content),
+    lag = lags(content, cluster)
+    return TimelineSection(
+        begin=time(line.start_of(line.first)),
+        width=duration(line.width_ms),
+        slots=charts.slots(line),
+        times=charts.times_axis(line),
+        attempts=_attempts(content),
+        lanes=_lanes(content),
+        charts=[
+            _redo(content),
             _throughput(content),
             _times(content),
-            charts.times_axis(line),
-            tag("div", _chooser(content), class_="x chooser"),
-            class_="charts",
-            id="charts",
-        ),
-        tag("div", class_="card detail", id="detail", role="status", hidden=True),
-        tag("details", tag("summary", "Show as a table"), _as_table(content)),
+            _steps(content),
+            _lag(content, cluster, lag),
+        ],
+        table=_as_table(content, lag),
+    )
+
+
+def _attempts(content: PageContent) -> Chart:
+    found = placed(content.timeline)
+    series = [
+        Series(kind, kind, [(slot, float(each.counts[kind])) for slot, each in found])
+        for kind in KINDS
     ]
-
-
-def _attempts(content: PageContent) -> Markup:
-    line = content.timeline
-    series = [_series(kind, content) for kind in KINDS]
-    top = nice(max((sum(each.counts[k] for k in KINDS) for _, each in placed(line)), default=0))
+    top = nice(highest_sum(series))
     totals = ", ".join(f"{number(content.kinds[kind])} {kind}" for kind in KINDS)
-    about = f"Attempts in each step of {duration(line.width_ms)}, at most {number(top)}: {totals}."
-    axis = (number(top), number(top / 2), "0")
-    return figure("Attempts", about, line, stacked(series, top), axis, series)
+    width = duration(content.timeline.width_ms)
+    about = f"Attempts in each interval of {width}, at most {number(top)}: {totals}."
+    return Chart("Attempts", about, stacked(series, top), _axis(top), series)
 
 
-def _lanes(content: PageContent) -> Markup:
-    line = content.timeline
+def _lanes(content: PageContent) -> list[Lane]:
+    found = placed(content.timeline)
     rare = [(kind.capitalize(), kind, kind) for kind in (REDONE, ABORTED, FENCED)]
     rare += [("Started", "start", "other"), ("Moved", "recovery", "other")]
     lanes = []
-    for name, kind, class_ in rare:
-        values = [(slot, float(each.counts[kind])) for slot, each in placed(line)]
+    for name, kind, shade in rare:
+        values = [(slot, float(each.counts[kind])) for slot, each in found]
         total = int(sum(value for _, value in values))
         if total or kind in KINDS:
-            lanes.append(lane(name, Series(name, class_, values), line, number(total)))
-    return tag("div", lanes, class_="lanes")
+            lanes.append(charts.lane(Series(name, shade, values), number(total)))
+    return lanes
 
 
-def _throughput(content: PageContent) -> Markup:
-    line = content.timeline
-    seconds = line.width_ms / 1000
-    found = placed(line)
-    written = Series(
-        "records written",
-        "written",
-        [(slot, each.records_written / seconds) for slot, each in found],
+def _redo(content: PageContent) -> Chart:
+    series = Series(
+        "aborted and fenced",
+        ABORTED,
+        [(slot, each.failed / max(1, each.committed)) for slot, each in placed(content.timeline)],
     )
+    most = highest([series])
+    top = nice(most)
+    about = (
+        f"Failed attempts for each committed micro-batch: at most {most:.3g} in an interval."
+        if most
+        else "No attempt failed."
+    )
+    axis = (f"{top:g}", f"{top / 2:g}", "0")
+    return Chart("Failed attempts per micro-batch", about, bars(series, top), axis, [series])
+
+
+def _throughput(content: PageContent) -> Chart:
+    seconds = content.timeline.width_ms / 1000
+    found = placed(content.timeline)
+    rates = [(slot, each.records_written / seconds) for slot, each in found]
+    written = Series("records written", "written", rates)
     read = Series(
         "offsets read", "read", [(slot, each.offsets_read / seconds) for slot, each in found]
     )
-    top = nice(max(value for each in (written, read) for _, value in each.values))
+    top = nice(highest([written, read]))
     about = (
         f"Records written and offsets read a second. At most {number(peak(content))} records "
         "were written a second."
     )
-    axis = (f"{number(top)}/s", f"{number(top / 2)}/s", "0")
-    return figure(
-        "Throughput", about, line, [bars(written, top), ticks(read, top)], axis, [written, read]
-    )
+    shapes = [*bars(written, top), *ticks(read, top)]
+    return Chart("Throughput", about, shapes, _axis(top, "/s"), [written, read])
 
 
-def _times(content: PageContent) -> Markup:
-    line = content.timeline
-    found = [(slot, each) for slot, each in placed(line) if each.times]
+def _times(content: PageContent) -> Chart:
+    found = [(slot, each) for slot, each in placed(content.timeline) if each.times]
     half = Series("median", "half", [(slot, each.times.at(0.5)) for slot, each in found])
     most = Series("95%", "most", [(slot, each.times.at(0.95)) for slot, each in found])
-    top = nice(max((value for _, value in most.values), default=0))
+    top = nice(highest([most]))
     times = content.times
     about = (
         f"Duration of committed attempts: median {duration(times.at(0.5))}, 95% at most "
         f"{duration(times.at(0.95))}, longest {duration(times.longest_ms)}."
+        if times
+        else "No attempt was committed, or its begin is unknown."
     )
-    axis = (duration(top), duration(top / 2), "0")
-    return figure(
-        "Duration of an attempt",
-        about,
-        line,
-        [bars(most, top), bars(half, top)],
-        axis,
-        [half, most],
-    )
+    shapes = [*bars(most, top), *bars(half, top)]
+    return Chart("Duration of an attempt", about, shapes, _duration_axis(top), [half, most])
 
 
-def _chooser(content: PageContent) -> Markup:
-    return tag(
-        "label",
-        tag("span", "Show one step"),
-        tag(
-            "input",
-            type="range",
-            id="chooser",
-            min=0,
-            max=charts.slots(content.timeline) - 1,
-            value=0,
-            step=1,
-        ),
-        class_="script",
-        hidden=True,
-    )
+def _steps(content: PageContent) -> Chart:
+    found = [(slot, each.step_averages_ms()) for slot, each in placed(content.timeline)]
+    series = [
+        Series(step, _STEP_SHADES[step], [(slot, ms[step]) for slot, ms in found]) for step in STEPS
+    ]
+    most = highest_sum(series)
+    top = nice(most)
+    about = f"Average time for each micro-batch, by step: at most {duration(most)} in all."
+    shapes = stacked(series, top)
+    return Chart("Time per micro-batch, by step", about, shapes, _duration_axis(top), series)
 
 
-def _as_table(content: PageContent) -> Markup:
-    line = content.timeline
-    seconds = line.width_ms / 1000
-    rows = [
-        row(
-            time(line.start_of(line.first + slot)),
-            *(number(each.counts[kind]) for kind in KINDS),
-            f"{number(each.offsets_read / seconds)}/s",
-            f"{number(each.records_written / seconds)}/s",
-            duration(each.times.at(0.5)) if each.times else "",
-            duration(each.times.at(0.95)) if each.times else "",
+def _lag(content: PageContent, cluster: ClusterState | None, found: list[Lag]) -> Chart:
+    known = [(each.slot, float(each.offsets)) for each in found if each.offsets is not None]
+    name = f"offsets, known at {len(known)} of {len(found)} moments"
+    series = Series(name, "half", known, intervals_each(content))
+    top = nice(highest([series]))
+    return Chart("Lag", _lag_about(cluster, known), bars(series, top), _axis(top), [series])
+
+
+def _lag_about(cluster: ClusterState | None, known: list[tuple[int, float]]) -> str:
+    if cluster is None:
+        return "Not known: the cluster was not queried."
+    if cluster.problem:
+        return "Not known: the cluster did not respond."
+    if not known:
+        return (
+            "Not known: the source's records of that time were deleted, or the brokers did not "
+            "answer in time."
         )
+    most, last = max(value for _, value in known), known[-1][1]
+    return (
+        f"Source offsets that were not committed at {len(known)} moments, by the timestamps of the "
+        f"records: at most {number(most)}, last {number(last)}."
+    )
+
+
+def _as_table(content: PageContent, found: list[Lag]) -> Table:
+    line, width = content.timeline, intervals_each(content)
+    rows = rows_of(
+        (time(line.start_of(line.first + slot)), *_cells(each, line.width_ms, found[slot // width]))
         for slot, each in placed(line)
-    ]
-    heads = ("from", *KINDS, "read", "written", "median", "95%")
-    return table("Timeline", heads, rows)
-
-
-def _series(kind: str, content: PageContent) -> Series:
-    found = placed(content.timeline)
-    return Series(kind, kind, [(slot, float(each.counts[kind])) for slot, each in found])
-
-
-def intervals(content: PageContent) -> dict[str, Any]:
-    """Return the texts that page.js shows when a reader selects an interval, for each interval."""
-    sources, targets = _busiest(content.sources), _busiest(content.targets)
-    line = content.timeline
-    return {
-        "sources": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in sources],
-        "targets": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in targets],
-        "left": [len(content.sources) - len(sources), len(content.targets) - len(targets)],
-        "slots": [
-            moment(line.start_of(line.first + slot), line.width_ms)
-            for slot in range(charts.slots(line) + 1)
-        ],
-        "found": {
-            str(slot): _point_text(each, line.width_ms, sources, targets)
-            for slot, each in placed(line)
-        },
-    }
-
-
-def _point_text(
-    each: Interval, width_ms: int, sources: list[TopicPartition], targets: list[TopicPartition]
-) -> list[Any]:
-    counts = ", ".join(f"{number(each.counts[kind])} {kind}" for kind in KINDS if each.counts[kind])
-    others = ", ".join(
-        counted(count, kind)
-        for kind, count in sorted(each.counts.items())
-        if kind not in KINDS and count
     )
-    took = (
-        f"took {duration(each.times.at(0.5))} (median), 95% at most "
-        f"{duration(each.times.at(0.95))}, longest {duration(each.times.longest_ms)}"
-        if each.times
-        else ""
-    )
-    seconds = width_ms / 1000
-    moved = (
-        f"{number(each.offsets_read)} offsets read, {number(each.records_written)} records written "
-        f"({number(each.records_written / seconds)}/s)"
-        if each.times
-        else ""
-    )
-    notable = sum(each.counts[kind] for kind in (REDONE, ABORTED, FENCED))
-    texts = [text for text in (counts, others, moved, took) if text]
-    return [texts, _spans(each.sources, sources), _spans(each.targets, targets), notable]
+    heads = ("from", *KINDS, "read", "written", "median", "95%", *STEPS, "lag")
+    return Table("Timeline", heads, rows)
 
 
-def _spans(spans: Spans, shown: Iterable[TopicPartition]) -> list[list[int]]:
+def _cells(each: Interval, width_ms: int, lag: Lag) -> list[str]:
+    times, seconds = each.times, width_ms / 1000
     return [
-        [place, spans[tp].first, spans[tp].last] for place, tp in enumerate(shown) if tp in spans
+        *(number(each.counts[kind]) for kind in KINDS),
+        f"{number(each.offsets_read / seconds)}/s",
+        f"{number(each.records_written / seconds)}/s",
+        duration(times.at(0.5)) if times else "",
+        duration(times.at(0.95)) if times else "",
+        *(duration(ms) for ms in each.step_averages_ms().values()),
+        "" if lag.offsets is None else number(lag.offsets),
     ]
 
 
-def _busiest(spans: Spans) -> list[TopicPartition]:
-    most = sorted(spans, key=lambda tp: -spans[tp].count)[:_PARTITIONS_SHOWN]
-    return sorted(most)
+def _axis(top: float, unit: str = "") -> tuple[str, str, str]:
+    return f"{number(top)}{unit}", f"{number(top / 2)}{unit}", "0"
+
+
+def _duration_axis(top: float) -> tuple[str, str, str]:
+    return duration(top), duration(top / 2), "0"

@@ -1,4 +1,4 @@
-"""The drawing of charts as SVG that stretches to the available width.
+"""The shapes of charts, as paths for an SVG that stretches to the available width.
 
 Each interval of the timeline is one unit on the x axis, so all charts of a page align. Text inside
 the SVG would be stretched, too, so axes and legends are HTML.
@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eos.report.markup import Content, Markup, tag
 from eos.report.timeline import Interval, Timeline
 from eos.report.units import moment
 
-_HEIGHT = 100
+HEIGHT = 100
 _SLOTS_MIN = 12  # intervals of a chart; with fewer, the bars of a short run would be very wide
 _WIDE = 0.86
 
@@ -23,11 +22,44 @@ _WIDE = 0.86
 class Series:
     """The values of one chart line or bar: (number of the interval in the chart, value).
 
-    `class_` is the CSS class, which sets the colour."""
+    `shade` is the CSS class that sets the colour. A value is `width` intervals wide."""
 
     name: str
-    class_: str
+    shade: str
     values: Sequence[tuple[int, float]]
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A path of an SVG, with its CSS classes."""
+
+    shade: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart. `axis` has its top, middle and bottom label.
+
+    `about` describes it. A chart without shapes shows this text alone."""
+
+    title: str
+    about: str
+    shapes: Sequence[Shape]
+    axis: tuple[str, str, str]
+    legend: Sequence[Series] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row with a mark in each interval that has an event, for rare events.
+
+    In a bar chart, one event among thousands of attempts could not be seen."""
+
+    name: str
+    total: str
+    shapes: Sequence[Shape]
 
 
 def slots(timeline: Timeline) -> int:
@@ -49,100 +81,61 @@ def nice(value: float) -> float:
     return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value * 0.999)
 
 
-def stacked(series: Sequence[Series], top: float) -> list[Markup]:
+def highest(series: Iterable[Series]) -> float:
+    """Return the largest value, from which `nice` makes the end of an axis."""
+    return max((value for each in series for _, value in each.values), default=0.0)
+
+
+def highest_sum(series: Iterable[Series]) -> float:
+    """Return the largest sum of an interval's values, for stacked bars."""
+    sums: dict[int, float] = {}
+    for each in series:
+        for slot, value in each.values:
+            sums[slot] = sums.get(slot, 0.0) + value
+    return max(sums.values(), default=0.0)
+
+
+def stacked(series: Sequence[Series], top: float) -> list[Shape]:
     """Return the shapes of stacked bars, the first series at the bottom. `top` is the axis' end."""
     base: dict[int, float] = {}
-    shapes = []
+    shapes: list[Shape] = []
     for each in series:
         steps = []
         for slot, value in each.values:
             if value > 0:
                 low = base.get(slot, 0.0)
-                steps.append(_bar(slot, low / top, (low + value) / top))
+                steps.append(_bar(slot, low / top, (low + value) / top, each.width))
                 base[slot] = low + value
-        shapes.append(_path(steps, each.class_))
+        shapes += _shape(steps, each.shade)
     return shapes
 
 
-def bars(each: Series, top: float) -> Markup:
-    steps = [_bar(slot, 0, value / top) for slot, value in each.values if value > 0]
-    return _path(steps, each.class_)
+def bars(each: Series, top: float) -> list[Shape]:
+    return stacked([each], top)
 
 
-def ticks(each: Series, top: float) -> Markup:
+def ticks(each: Series, top: float) -> list[Shape]:
     """Return the shape of a short horizontal line in each interval, at the height of its value."""
     steps = [f"M{slot} {_y(value / top)}h{_WIDE}" for slot, value in each.values if value > 0]
-    return _path(steps, f"{each.class_} tick")
+    return _shape(steps, f"{each.shade} tick")
 
 
-def figure(
-    title: str,
-    about: str,
-    timeline: Timeline,
-    shapes: Iterable[Markup],
-    axis: tuple[str, str, str],
-    legend: Sequence[Series] = (),
-) -> Markup:
-    """Return a chart. `axis` has its top, middle and bottom label; `about` describes the chart."""
-    lines = (tag("path", d=f"M0 {y}H{slots(timeline)}", class_="grid") for y in (0.5, 50, 99.5))
-    return tag(
-        "figure",
-        tag(
-            "figcaption",
-            tag("strong", title),
-            [tag("span", each.name, class_=f"key {each.class_}") for each in legend],
-        ),
-        tag(
-            "div",
-            tag("div", [tag("span", label) for label in axis], class_="y", aria_hidden="true"),
-            picture(about, timeline, [*lines, *shapes], _HEIGHT),
-            class_="plot",
-        ),
-        class_="chart",
-    )
-
-
-def lane(name: str, each: Series, timeline: Timeline, total: str) -> Markup:
-    """Return a row with a mark in each interval that has an event, for rare events.
-
-    In a bar chart, one event among thousands of attempts could not be seen."""
-    most = max((value for _, value in each.values), default=0)
+def lane(each: Series, total: str) -> Lane:
+    most = highest([each])
     steps = [_mark(slot, value / most) for slot, value in each.values if value > 0]
-    about = f"{name}: {total}"
-    return tag(
-        "div",
-        tag("span", name, class_="name"),
-        picture(about, timeline, [_path(steps, f"{each.class_} mark")], 10),
-        tag("span", total, class_="total"),
-        class_="lane",
-    )
+    return Lane(each.name, total, _shape(steps, f"{each.shade} mark"))
 
 
-def picture(about: str, timeline: Timeline, shapes: Content, height: int) -> Markup:
-    width = slots(timeline)
-    cursor = tag("rect", class_="cursor", x=0, y=0, width=1, height=height, visibility="hidden")
-    return tag(
-        "svg",
-        tag("title", about),
-        shapes,
-        cursor,
-        viewBox=f"0 0 {width} {height}",
-        preserveAspectRatio="none",
-        role="img",
-    )
-
-
-def times_axis(timeline: Timeline) -> Markup:
+def times_axis(timeline: Timeline) -> list[str]:
     count = slots(timeline)
-    labels = []
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        at = timeline.start_of(timeline.first + round(count * share))
-        labels.append(tag("span", moment(at, timeline.width_ms * (1 if count < 60 else 10))))
-    return tag("div", labels, class_="x", aria_hidden="true")
+    width_ms = timeline.width_ms * (1 if count < 60 else 10)
+    places = (timeline.first + round(count * share) for share in (0, 0.25, 0.5, 0.75, 1))
+    return [moment(timeline.start_of(place), width_ms) for place in places]
 
 
-def _bar(slot: int, low: float, high: float) -> str:
-    return f"M{slot} {_y(low)}h{_WIDE}V{_y(high)}h-{_WIDE}z"
+def _bar(slot: int, low: float, high: float, width: int) -> str:
+    wide = f"{width - 1 + _WIDE:g}"
+    return f"M{slot} {_y(low)}h{wide}V{_y(high)}h-{wide}z"
 
 
 def _mark(slot: int, share: float) -> str:
@@ -151,12 +144,12 @@ def _mark(slot: int, share: float) -> str:
     return f"M{slot} {9.5 - height:g}h{_WIDE}v{height:g}h-{_WIDE}z"
 
 
-def _path(steps: Sequence[str], class_: str) -> Markup:
-    return tag("path", d="".join(steps), class_=class_) if steps else Markup("")
+def _shape(steps: Sequence[str], shade: str) -> list[Shape]:
+    return [Shape(shade, "".join(steps))] if steps else []
 
 
 def _y(share: float) -> str:
     """Return the y coordinate for a share of the axis from 0 to 1.
 
     A share above 0 is raised to a minimum, so that one of thousands can be seen."""
-    return f"{_HEIGHT * (1 - max(share, 0.008 if share else 0)):.2f}".rstrip("0").rstrip(".")
+    return f"{HEIGHT * (1 - max(share, 0.008 if share else 0)):.2f}".rstrip("0").rstrip(".")

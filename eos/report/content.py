@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from eos.audit.history import Summary, Sums, Transaction, ends, findings
+from eos.audit.history import Summary, Sums, Transaction, findings
 from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
@@ -32,6 +32,7 @@ class PageContent:
     times: Times = field(default_factory=Times)
     sources: Spans = field(default_factory=dict)
     targets: Spans = field(default_factory=dict)
+    began: dict[TopicPartition, int] = field(default_factory=dict)  # first positions
     position: dict[TopicPartition, int] = field(default_factory=dict)
     first_at: datetime | None = None
     last_at: datetime | None = None
@@ -75,7 +76,10 @@ def _count_while_reading(
         content.transactions += 1
         shown_at = content.timeline.add(each)
         content.recent.append(each)
-        content.position.update(ends([each]))
+        if each.is_committed:
+            for tp, (start, end) in each.sources.items():
+                content.began.setdefault(tp, start)
+                content.position[tp] = end
         if is_try(each):
             content.kinds[kind_of(each)] += 1
         at = each.ended_at

@@ -9,7 +9,6 @@ from datetime import datetime
 from eos.inspect.audit_live import ClusterState
 from eos.report.chart_panels import peak
 from eos.report.content import PageContent
-from eos.report.markup import Markup, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
 from eos.report.units import counted, duration, ms_between, number, time
 
@@ -19,26 +18,12 @@ class Card:
     name: str
     value: str
     note: str
-    class_: str = ""
+    shade: str = ""
 
 
-def cards(content: PageContent, cluster: ClusterState | None, now: datetime) -> Markup:
-    shown = [*_attempts(content), *_amounts(content), _lag(content, cluster)]
-    shown += _times(content, now)
-    return tag(
-        "dl",
-        [
-            tag(
-                "div",
-                tag("dt", each.name),
-                tag("dd", each.value, class_="value"),
-                tag("dd", each.note, class_="soft"),
-                class_=f"card {each.class_}".strip(),
-            )
-            for each in shown
-        ],
-        class_="cards",
-    )
+def cards(content: PageContent, cluster: ClusterState | None, now: datetime) -> list[Card]:
+    counts = (*_attempts(content), *_amounts(content))
+    return [*counts, _lag(content, cluster), *_times(content, now)]
 
 
 def _attempts(content: PageContent) -> Iterator[Card]:

@@ -38,6 +38,8 @@
     detail.hidden = false;
     detail.replaceChildren();
     put(detail, "h3", when);
+    const lag = told.lag[Math.floor(slot / told.lag_each)];
+    if (lag) put(detail, "p", `lag at the end: ${lag}`);
     const found = told.found[slot];
     if (!found) {
       put(detail, "p", "No attempt.");

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from eos.audit.dedup_summary import ProducerResult, Producers
-from eos.report import tables
-from eos.report.markup import Content, tag
+from eos.report.tables import Cell, Table, cut, name_of, omitted, rows_of
 from eos.report.units import counted, number
 
 PRODUCERS_SHOWN, GAPS_SHOWN, _ID_MAX = 100, 50, 100
@@ -23,53 +22,60 @@ _WHY = {
 }
 
 
-def has_verdicts(sums: Producers) -> bool:
-    return bool(sums.verdicts)
+@dataclass(frozen=True, slots=True)
+class ProducersSection:
+    sentence: str
+    tables: list[Table]
 
 
-def section(sums: Producers) -> Iterator[Content]:
-    yield tag("p", _sentence(sums))
-    verdicts = [
-        tables.row(name, _became(sums, name), number(sums.verdicts[name]), reason)
+def section(sums: Producers) -> ProducersSection | None:
+    """Return the section, or None if dedup gave no record a verdict."""
+    if not sums.verdicts:
+        return None
+    tables = [_verdicts(sums), *_by_producer(sums), *_gaps(sums)]
+    return ProducersSection(_sentence(sums), tables)
+
+
+def _verdicts(sums: Producers) -> Table:
+    rows = [
+        (name, _became(sums, name), number(sums.verdicts[name]), reason)
         for name, reason in _WHY.items()
         if sums.verdicts[name]
     ]
-    yield tables.table(
-        "Records that were not the next of their producer",
-        ("verdict", "became", "records", "why"),
-        verdicts,
-    )
+    heads = ("verdict", "became", "records", "why")
+    return Table("Records that were not the next of their producer", heads, rows_of(rows))
+
+
+def _by_producer(sums: Producers) -> list[Table]:
     each = sums.each.most_common(PRODUCERS_SHOWN)
-    if each:
-        rows = [_row(sums, of, count) for of, count in each]
-        yield tables.table(
-            "Records by producer",
-            ("producer", "source", "verdict", "records", "first to last offset"),
-            rows,
-            id_="producers",
-        )
+    if not each:
+        return []
+    rows = rows_of(_row(sums, of, count) for of, count in each)
     hidden = len(sums.each) + sums.more - len(each)
-    yield tables.omitted(hidden, f"{number(hidden)} more; `eos audit --json` has more of them.")
+    more = omitted(hidden, f"{number(hidden)} more; `eos audit --json` has more of them.")
+    heads = ("producer", "source", "verdict", "records", "first to last offset")
+    return [Table("Records by producer", heads, rows, more=more, id="producers")]
+
+
+def _gaps(sums: Producers) -> list[Table]:
     gaps = list(sums.gaps)[-GAPS_SHOWN:]
-    if gaps:
-        shown = [
-            tables.row(
-                tables.cut(gap.producer, _ID_MAX),
-                str(gap.epoch),
-                _place(gap.topic, gap.partition),
-                str(gap.expected),
-                str(gap.got),
-                str(gap.offset),
-            )
-            for gap in reversed(gaps)
-        ]
-        yield tables.table(
-            "Gaps, newest first",
-            ("producer", "epoch", "source", "expected", "got", "offset"),
-            shown,
+    if not gaps:
+        return []
+    rows = rows_of(
+        (
+            cut(gap.producer, _ID_MAX),
+            str(gap.epoch),
+            name_of(gap.topic, gap.partition),
+            str(gap.expected),
+            str(gap.got),
+            str(gap.offset),
         )
-        older = len(sums.gaps) - len(gaps)
-        yield tables.omitted(older, f"{number(older)} older ones; `eos audit --json` has more.")
+        for gap in reversed(gaps)
+    )
+    older = len(sums.gaps) - len(gaps)
+    more = omitted(older, f"{number(older)} older ones; `eos audit --json` has more.")
+    heads = ("producer", "epoch", "source", "expected", "got", "offset")
+    return [Table("Gaps, newest first", heads, rows, more=more)]
 
 
 def _sentence(sums: Producers) -> str:
@@ -94,16 +100,12 @@ def _became(sums: Producers, name: str) -> str:
     return f"{counted(dead, 'dead letter')}, the others accepted"
 
 
-def _row(sums: Producers, of: ProducerResult, count: int) -> Content:
+def _row(sums: Producers, of: ProducerResult, count: int) -> tuple[Cell, ...]:
     first, last = sums.spans[of]
-    return tables.row(
-        tables.cut(of.producer, _ID_MAX),
-        _place(of.topic, of.partition),
+    return (
+        cut(of.producer, _ID_MAX),
+        name_of(of.topic, of.partition),
         of.verdict,
         number(count),
         f"{first} to {last}",
     )
-
-
-def _place(topic: str, partition: int) -> str:
-    return f"{tables.cut(topic, 260)}-{partition}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+
+from markupsafe import escape
 
 from eos.audit.history import Transaction
 from eos.inspect.audit_live import ClusterState
@@ -11,7 +14,6 @@ from eos.inspect.audit_render import kind_of as what
 from eos.inspect.audit_render import owner_text
 from eos.kafka.api import TopicPartition
 from eos.report.content import PageContent
-from eos.report.markup import Content, Markup, markup, tag
 from eos.report.timeline import (
     COMMITTED,
     KINDS,
@@ -30,51 +32,92 @@ OTHER = "another deployment or host than before"
 RESTARTED = "the pipeline was restarted"
 
 
-def notable(content: PageContent) -> Markup:
-    """Return the HTML table of unusual transactions, newest first."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A cell with the outcome of a transaction, in its colour. `shade` is a CSS class."""
+
+    text: str
+    shade: str
+
+
+Cell = str | Outcome | Sequence[str]  # a sequence: a line each
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A table's row. `slot` is the interval of the timeline to which it belongs."""
+
+    cells: Sequence[Cell]
+    slot: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Return about how many bytes of HTML it has."""
+        return sum(len(escape(cell)) + 9 for cell in self.cells) + 30
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the page. Without rows, it shows "None.".
+
+    `more` is a text about hidden rows. With `is_titled` its name is already in a heading above, so
+    the caption is hidden."""
+
+    name: str
+    heads: Sequence[str]
+    rows: Sequence[Row]
+    more: str = ""
+    id: str = ""
+    is_titled: bool = False
+
+
+def notable(content: PageContent) -> Table:
+    """Return the table of unusual transactions, newest first."""
     rows = (_notable_row(each, at, content) for each, at in reversed(content.notable))
     shown, bytes_ = [], 0
     for row in rows:
-        bytes_ += len(row)
+        bytes_ += row.bytes
         if bytes_ > _BYTES_MAX:
             break
         shown.append(row)
     hidden = content.notable_count - len(shown)
     more = f"{counted(hidden, 'older one')} not shown; `eos audit --json` has all."
     heads = ("ended", "what", "became", "ledger offset", "identity", "by", "why")
-    return markup(
-        [
-            table("Unusual events", heads, shown, id_="notable", is_titled=True),
-            omitted(hidden, more),
-        ]
+    return Table(
+        "Unusual events",
+        heads,
+        shown,
+        more=omitted(hidden, more),
+        id="notable",
+        is_titled=True,
     )
 
 
-def _notable_row(each: Transaction, at: datetime, content: PageContent) -> Markup:
+def _notable_row(each: Transaction, at: datetime, content: PageContent) -> Row:
     kind = kind_of(each) if is_try(each) else each.kind
     # A transaction that did not fail is listed because it is the first one of another process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
     first = OTHER if each in content.sums.takeovers else RESTARTED
     reason = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
-    return row(
+    cells = (
         time(each.ended_at),
         what(each),
-        tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
+        Outcome(kind, kind if kind in KINDS else "other"),
         str(each.ledger_offset),
         str(each.identity),
         owner_text(each),
         cut(reason),
-        data_at=content.timeline.place_of(at) - content.timeline.first,
     )
+    return Row(cells, content.timeline.place_of(at) - content.timeline.first)
 
 
-def sources(content: PageContent, cluster: ClusterState | None) -> Markup:
+def sources(content: PageContent, cluster: ClusterState | None) -> Table:
     ends = cluster.ends if cluster else {}
     position, spans = content.position, content.sources
     known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
     rows = [
-        row(
-            _name(tp),
+        (
+            name_of(*tp),
             _from_to(spans, tp),
             number(spans[tp].count) if tp in spans else "0",
             str(position[tp]),
@@ -84,15 +127,15 @@ def sources(content: PageContent, cluster: ClusterState | None) -> Markup:
         for tp in known[:PARTITIONS_MAX]
     ]
     heads = ("source", "read, first to last", "offsets", "next offset", "end offset", "lag")
-    return markup([table("Read", heads, rows), _partitions_left(known)])
+    return Table("Read", heads, rows_of(rows), more=_partitions_left(known))
 
 
-def targets(content: PageContent) -> Markup:
+def targets(content: PageContent) -> Table:
     spans = content.targets
     known = sorted(spans)
     rows = [
-        row(
-            _name(tp),
+        (
+            name_of(*tp),
             f"{spans[tp].first} to {spans[tp].last}",
             number(spans[tp].count),
             size(spans[tp].bytes),
@@ -101,14 +144,14 @@ def targets(content: PageContent) -> Markup:
         for tp in known[:PARTITIONS_MAX]
     ]
     heads = ("target", "written, first to last", "records", "size", "transactions")
-    return markup([table("Written", heads, rows), _partitions_left(known)])
+    return Table("Written", heads, rows_of(rows), more=_partitions_left(known))
 
 
-def recent(content: PageContent) -> Markup:
-    """Return the HTML table of the newest committed micro-batches, with their offsets."""
+def recent(content: PageContent) -> Table:
+    """Return the table of the newest committed micro-batches, with their offsets."""
     newest = [each for each in content.recent if each.is_attempt and each.is_committed]
     rows = [
-        row(
+        (
             time(each.ended_at),
             what(each),
             ranges(read_by(each)),
@@ -119,18 +162,19 @@ def recent(content: PageContent) -> Markup:
         for each in reversed(newest[-RECENT_SHOWN:])
     ]
     heads = ("committed", "what", "source ranges", "target ranges", "read / written", "took")
-    return table("Last micro-batches", heads, rows, is_titled=True)
+    return Table("Last micro-batches", heads, rows_of(rows), is_titled=True)
 
 
-def refused(content: PageContent) -> Markup:
-    """Return the HTML table of rejected source records: how many each rule dropped or sent to the
+def refused(content: PageContent) -> Table:
+    """Return the table of rejected source records: how many each rule dropped or sent to the
     dead letters."""
     rows = [
-        row(rule, answer.replace("_", " "), number(count))
+        (rule, answer.replace("_", " "), number(count))
         for rule, answers in sorted(content.sums.refused.items())
         for answer, count in sorted(answers.items())
     ]
-    return table("Rejected by rule", ("rule", "became", "records"), rows, is_titled=True)
+    heads = ("rule", "became", "records")
+    return Table("Rejected by rule", heads, rows_of(rows), is_titled=True)
 
 
 def _read(each: Transaction) -> str:
@@ -139,71 +183,41 @@ def _read(each: Transaction) -> str:
     return number(each.records_read)
 
 
-def fields(cluster: ClusterState) -> Markup:
+def fields(cluster: ClusterState) -> Table:
     ordered = sorted(cluster.fields, key=lambda each: each.is_same)
     rows = [
-        row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
+        (each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
         for each in ordered[:FIELDS_SHOWN]
     ]
     heads = ("value", "audit table", "cluster", "")
     hidden = len(ordered) - len(rows)
     differing = sum(not each.is_same for each in ordered[FIELDS_SHOWN:])
     more = f"{hidden} more; {differing} of them differ."
-    return markup([table("Audit table and cluster", heads, rows), omitted(hidden, more)])
+    return Table("Audit table and cluster", heads, rows_of(rows), more=omitted(hidden, more))
 
 
-def table(
-    name: str,
-    heads: Sequence[str],
-    rows: Sequence[Content],
-    *,
-    id_: str | None = None,
-    is_titled: bool = False,
-) -> Markup:
-    """Return an HTML table, or the text "None." if it has no rows.
-
-    With `is_titled` its name is already in a heading above, so the caption is hidden."""
-    if not rows:
-        return tag("p", "None.", class_="none", id_=id_)
-    head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("caption", name, class_="unseen" if is_titled else None),
-            head,
-            tag("tbody", rows),
-        ),
-        class_="scroll",
-        id_=id_,
-        role="region",
-        aria_label=name,
-        tabindex="0",
-    )
+def rows_of(found: Iterable[Sequence[Cell]]) -> list[Row]:
+    return [Row(cells) for cells in found]
 
 
-def row(*cells: Content, **attributes: object) -> Markup:
-    return tag("tr", [tag("td", each) for each in cells], **attributes)
-
-
-def omitted(count: int, text: str) -> Markup | None:
-    return tag("p", text, class_="left") if count > 0 else None
+def omitted(count: int, text: str) -> str:
+    return text if count > 0 else ""
 
 
 def cut(text: str, most: int = _WORDS_MAX) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def ranges(spans: Spans) -> Markup:
+def ranges(spans: Spans) -> list[str]:
     """Return a line for each partition with its first and last offset; if many, for some."""
-    lines: Iterator[str] = (f"{_name(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
-    shown = [tag("div", line) for _, line in zip(range(RANGES_SHOWN), lines, strict=False)]
+    shown = sorted(spans)[:RANGES_SHOWN]
+    lines = [f"{name_of(*tp)}: {_from_to(spans, tp)}" for tp in shown]
     more = len(spans) - len(shown)
-    return markup([*shown, tag("div", f"and {more} more") if more else None])
+    return [*lines, f"and {more} more"] if more else lines
 
 
-def _name(tp: TopicPartition) -> str:
-    return f"{cut(tp.topic, 260)}-{tp.partition}"
+def name_of(topic: str, partition: int) -> str:
+    return f"{cut(topic, 260)}-{partition}"
 
 
 def _from_to(spans: Spans, tp: TopicPartition) -> str:
@@ -228,6 +242,6 @@ def _duration(each: Transaction) -> str:
     return duration(ms_between(each.begun_at, each.ended_at))
 
 
-def _partitions_left(known: Sequence[TopicPartition]) -> Markup | None:
+def _partitions_left(known: Sequence[TopicPartition]) -> str:
     count = len(known) - PARTITIONS_MAX
     return omitted(count, f"{counted(count, 'partition')} more.")

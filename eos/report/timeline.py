@@ -139,17 +139,36 @@ def kind_of(each: Transaction) -> str:
     return REDONE if (each.attempt or 1) > 1 else COMMITTED
 
 
+# The steps of a micro-batch whose durations the audit table has.
+RUN, REDO, BETWEEN = STEPS = (
+    "read, transform, write",
+    "attempts that failed",
+    "commit, tables, wait",
+)
+
+
 @dataclass(slots=True)
 class Interval:
+    """What ended in one interval. `position` has the source offsets after its last commit."""
+
     counts: Counter[str] = field(default_factory=Counter)  # attempts by KINDS, others by their kind
+    step_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    position: dict[TopicPartition, int] = field(default_factory=dict)
     offsets_read: int = 0
     records_written: int = 0
     times: Times = field(default_factory=Times)
     sources: Spans = field(default_factory=dict)
     targets: Spans = field(default_factory=dict)
 
-    def add(self, each: Transaction) -> None:
+    def add(self, each: Transaction, before: datetime | None) -> None:
+        """Add a transaction. `before` is the time at which the previous one ended, if known."""
         self.counts[kind_of(each) if is_try(each) else each.kind] += 1
+        if each.is_committed:
+            self.position.update({tp: end for tp, (_, end) in each.sources.items()})
+        if is_try(each):
+            step = RUN if each.is_committed else REDO
+            self.step_ms[step] += ms_between(each.begun_at, each.ended_at)
+            self.step_ms[BETWEEN] += ms_between(before, each.begun_at)
         if not (each.is_attempt and each.is_committed):
             return
         self.offsets_read += each.offsets_in
@@ -159,8 +178,26 @@ class Interval:
         join(self.sources, read_by(each), is_new=True)
         join(self.targets, written_by(each), is_new=True)
 
+    @property
+    def committed(self) -> int:
+        """Return the number of micro-batches that were committed."""
+        return self.counts[COMMITTED] + self.counts[REDONE]
+
+    @property
+    def failed(self) -> int:
+        """Return the number of attempts that were aborted or fenced."""
+        return self.counts[ABORTED] + self.counts[FENCED]
+
+    def step_averages_ms(self) -> dict[str, float]:
+        """Return the duration of each step, for one committed micro-batch."""
+        return {step: ms / max(1, self.committed) for step, ms in self.step_ms.items()}
+
     def join(self, other: Interval) -> None:
+        """Add a later interval."""
         self.counts.update(other.counts)
+        self.position.update(other.position)
+        for step, ms in other.step_ms.items():
+            self.step_ms[step] += ms
         self.offsets_read += other.offsets_read
         self.records_written += other.records_written
         self.times.join(other.times)
@@ -203,14 +240,12 @@ class Timeline:
         If its end is unknown, the time of its begin is used. If that is unknown, too, it is the
         time of the previously added transaction.
         """
+        before = self._last if self.intervals else None
         self._last = at = each.ended_at or each.begun_at or self._last
         place = self.place_of(at)
-        if place in self.intervals:
-            self.intervals[place].add(each)
-            return at
-        self.intervals[place] = Interval()
-        self.intervals[place].add(each)
-        while self.length > INTERVALS_MAX and self._width + 1 < len(WIDTHS_MS):
+        is_new = place not in self.intervals
+        self.intervals.setdefault(place, Interval()).add(each, before)
+        while is_new and self.length > INTERVALS_MAX and self._width + 1 < len(WIDTHS_MS):
             self._widen()
         return at
 

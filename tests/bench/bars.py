@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.plot import STYLE
+from bench.svg import Shape, picture, shape
 
 from eos.report.charts import nice
-from eos.report.markup import Markup, raw, tag
 
 _WIDTH, _NAMES, _NUMBERS, _GAP = 860, 170, 56, 24
 _TOP, _ROW, _BAR, _FOOT = 74, 30, 18, 20
 _EMPHASIS = "two"
-_MORE_STYLE = ".range { stroke: var(--ink); stroke-width: 1.5; }\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,44 +37,40 @@ class BarChart:
     panels: Sequence[Panel]
     own: str  # the row in another colour
 
-    def svg(self) -> Markup:
+    def svg(self) -> str:
         height = _TOP + _ROW * len(self.rows) + _FOOT
-        return tag(
-            "svg",
-            tag("title", f"{self.title}: {', '.join(panel.title for panel in self.panels)}"),
-            tag("style", raw(STYLE + _MORE_STYLE)),
-            tag("rect", class_="ground", width=_WIDTH, height=height, rx=8),
-            tag("text", self.title, class_="title", x=20, y=28),
+        return picture(
+            f"{self.title}: {', '.join(panel.title for panel in self.panels)}",
+            _WIDTH,
+            height,
             [
-                tag("text", name, x=_NAMES, y=self._middle(at), dy="4", text_anchor="end")
-                for at, name in enumerate(self.rows)
+                shape("text", self.title, class_="title", x=20, y=28),
+                *(
+                    shape("text", name, x=_NAMES, y=self._middle(at), dy="4", text_anchor="end")
+                    for at, name in enumerate(self.rows)
+                ),
+                *(each for at, panel in enumerate(self.panels) for each in self._panel(panel, at)),
             ],
-            [list(self._panel(panel, at)) for at, panel in enumerate(self.panels)],
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {_WIDTH} {height}",
-            width=_WIDTH,
-            height=height,
-            role="img",
         )
 
     @staticmethod
     def _middle(at: int) -> float:
         return _TOP + _ROW * at + _ROW / 2
 
-    def _panel(self, panel: Panel, number: int) -> Iterator[Markup]:
+    def _panel(self, panel: Panel, number: int) -> Iterator[Shape]:
         room = (_WIDTH - _NAMES - 20) / len(self.panels)
         left = _NAMES + 12 + number * room
         width = room - _NUMBERS - _GAP
-        yield tag("text", panel.title, x=f"{left:.1f}", y=_TOP - 14)
+        yield shape("text", panel.title, x=f"{left:.1f}", y=_TOP - 14)
         most = nice(max((bar.most for bar in panel.bars if bar), default=1.0))
         for at, (name, bar) in enumerate(zip(self.rows, panel.bars, strict=True)):
             if bar is None:
                 continue
             y, shade = self._middle(at), _EMPHASIS if name == self.own else "one"
             x, low, high = (left + each / most * width for each in (bar.value, bar.least, bar.most))
-            yield tag(
+            yield shape(
                 "rect",
-                tag("title", f"{name}, {panel.title}: {bar.text}"),
+                about=f"{name}, {panel.title}: {bar.text}",
                 class_=f"{shade} point",
                 x=f"{left:.1f}",
                 y=y - _BAR / 2,
@@ -84,5 +78,5 @@ class BarChart:
                 height=_BAR,
                 rx=2,
             )
-            yield tag("path", class_="range", d=f"M{low:.1f} {y}H{high:.1f}")
-            yield tag("text", bar.text, x=f"{high + 6:.1f}", y=y, dy="4")
+            yield shape("path", class_="range", d=f"M{low:.1f} {y}H{high:.1f}")
+            yield shape("text", bar.text, x=f"{high + 6:.1f}", y=y, dy="4")

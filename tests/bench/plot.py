@@ -9,32 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+
+from bench.svg import Shape, picture, shape
 
 from eos.report.charts import nice
-from eos.report.markup import Markup, raw, tag
 
 _WIDTH, _HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _FOOT = 72, 24, 62, 54
 _BESIDE = 7  # lines that meet at an x stand beside one another, so that each spread is seen
-_COLOURS = files("eos.report").joinpath("page.css").read_text(encoding="utf-8").split("* {")[0]
-STYLE = (
-    _COLOURS
-    + """
-text { font: 13px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: var(--soft); }
-.title { font-size: 15px; font-weight: 600; fill: var(--ink); }
-.ground { fill: var(--card); }
-.grid { stroke: var(--line); }
-.even { stroke: var(--ink); stroke-dasharray: 5 4; }
-.one { --shade: var(--committed); }
-.two { --shade: var(--redone); }
-.three { --shade: var(--written); }
-.curve, .spread { stroke: var(--shade); fill: none; stroke-width: 2; }
-.spread { stroke-width: 1.5; }
-.point { fill: var(--shade); }
-.failed { fill: var(--shade); font-weight: 600; }
-"""
-)
 _SHADES = ("one", "two", "three")
 
 
@@ -71,21 +53,17 @@ class Chart:
     even: float | None = None  # where neither side is ahead: a line across
     is_log: bool = False  # of y; x is always
 
-    def svg(self) -> Markup:
-        return tag(
-            "svg",
-            tag("title", f"{self.title}: {self.y} over {self.x}"),
-            tag("style", raw(STYLE)),
-            tag("rect", class_="ground", width=_WIDTH, height=_HEIGHT, rx=8),
-            tag("text", self.title, class_="title", x=_LEFT, y=26),
-            list(self._legend()),
-            list(self._axes()),
-            [list(self._drawn(line, at)) for at, line in enumerate(self.lines)],
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-            width=_WIDTH,
-            height=_HEIGHT,
-            role="img",
+    def svg(self) -> str:
+        return picture(
+            f"{self.title}: {self.y} over {self.x}",
+            _WIDTH,
+            _HEIGHT,
+            [
+                shape("text", self.title, class_="title", x=_LEFT, y=26),
+                *self._legend(),
+                *self._axes(),
+                *(each for at, line in enumerate(self.lines) for each in self._drawn(line, at)),
+            ],
         )
 
     def table(self) -> str:
@@ -121,7 +99,7 @@ class Chart:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
         return _HEIGHT - _FOOT - (value - low) / (high - low) * (_HEIGHT - _FOOT - _TOP)
 
-    def _axes(self) -> Iterator[Markup]:
+    def _axes(self) -> Iterator[Shape]:
         low, high = self._ends()
         if self.is_log:
             steps = [low * 10**power for power in range(round(math.log10(high / low)) + 1)]
@@ -130,40 +108,40 @@ class Chart:
             steps = [high * part / parts for part in range(parts + 1)]
         for step in steps:
             y = f"{self._y(step):.1f}"
-            yield tag("path", class_="grid", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
-            yield tag("text", f"{step:,g}", x=_LEFT - 8, y=y, dy="4", text_anchor="end")
+            yield shape("path", class_="grid", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
+            yield shape("text", f"{step:,g}", x=_LEFT - 8, y=y, dy="4", text_anchor="end")
         if self.even is not None:
             y = f"{self._y(self.even):.1f}"
-            yield tag("path", class_="even", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
+            yield shape("path", class_="even", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
         foot = _HEIGHT - _FOOT
         for x in self._sizes():
-            yield tag("text", _size(x), x=f"{self._x(x):.1f}", y=foot + 20, text_anchor="middle")
+            yield shape("text", _size(x), x=f"{self._x(x):.1f}", y=foot + 20, text_anchor="middle")
         middle = (_LEFT + _WIDTH - _RIGHT) / 2
-        yield tag("text", self.x, x=middle, y=_HEIGHT - 12, text_anchor="middle")
+        yield shape("text", self.x, x=middle, y=_HEIGHT - 12, text_anchor="middle")
         up = f"translate(14 {(_TOP + foot) / 2}) rotate(-90)"
-        yield tag("text", self.y, transform=up, text_anchor="middle")
+        yield shape("text", self.y, transform=up, text_anchor="middle")
 
-    def _legend(self) -> Iterator[Markup]:
+    def _legend(self) -> Iterator[Shape]:
         x = float(_LEFT)
         for line, shade in zip(self.lines, _SHADES, strict=False):
-            yield tag("rect", class_=f"{shade} point", x=x, y=38, width=12, height=12, rx=2)
-            yield tag("text", line.name, x=x + 18, y=48)
+            yield shape("rect", class_=f"{shade} point", x=x, y=38, width=12, height=12, rx=2)
+            yield shape("text", line.name, x=x + 18, y=48)
             x += 18 + 7 * len(line.name) + 22
 
-    def _drawn(self, line: Line, at: int) -> Iterator[Markup]:
+    def _drawn(self, line: Line, at: int) -> Iterator[Shape]:
         shade, beside = _SHADES[at], (at - (len(self.lines) - 1) / 2) * _BESIDE
         places = [(self._x(point.x) + beside, point) for point in sorted(line.points, key=_by_x)]
         steps = [f"{x:.1f} {self._y(point.median):.1f}" for x, point in places]
         if steps:
-            yield tag("path", class_=f"{shade} curve", d=f"M{'L'.join(steps)}")
+            yield shape("path", class_=f"{shade} curve", d=f"M{'L'.join(steps)}")
         for x, point in places:
             ends = f"M{x:.1f} {self._y(point.least):.1f}V{self._y(point.most):.1f}"
-            yield tag("path", class_=f"{shade} spread", d=ends)
+            yield shape("path", class_=f"{shade} spread", d=ends)
             median = f"{self._y(point.median):.1f}"
             about = f"{line.name}, {_size(point.x)}: {_digits(point.median)}"
-            yield tag(
+            yield shape(
                 "circle",
-                tag("title", about),
+                about=about,
                 class_=f"{shade} point",
                 cx=f"{x:.1f}",
                 cy=median,
@@ -171,7 +149,7 @@ class Chart:
             )
         for size, often in line.failed.items():
             x, y = f"{self._x(size) + beside:.1f}", _HEIGHT - _FOOT - 8
-            yield tag(
+            yield shape(
                 "text", f"{often} failed", class_=f"{shade} failed", x=x, y=y, text_anchor="middle"
             )
 

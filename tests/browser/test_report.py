@@ -6,14 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.report_page import Chromium, aborted, history, make_page, transaction
+from support.report_page import Chromium, aborted, history, make_page, past_ends, transaction
 
 from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState, ComparedField
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
 
-EVIL = "</script></style><script>document.title='owned'</script><img src=//x.invalid/y>"
+EVIL = (
+    "</script></style><script>document.title='owned'</script><img src=//x.invalid/y>"
+    "\" onfocus=\"document.title='owned'\" autofocus x='"
+)
+# By name: micro-batches, seconds between two, one in so many that was aborted, and fenced.
+HISTORIES = {"ten": (10, 1.0, 0, 0), "sixty": (60, 1.0, 25, 20), "many": (20_000, 7.0, 40, 5000)}
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,18 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lags = {tp: end + 7 for tp, end in found.position.items()}
     page.write_text(make_page(found, cluster=ClusterState(ends=lags, problem="no answer")))
     return page
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Pages of short and long histories, with a lag of 7 to 70,000 offsets."""
+    folder, made = tmp_path_factory.mktemp("reports"), {}
+    for name, (count, every_s, aborts, fences) in HISTORIES.items():
+        found = gather(history(count, every_s=every_s, aborts=aborts, fences=fences))
+        past = past_ends(found, ahead=7 if count < 100 else 70_000, every_s=every_s)
+        page = made[name] = folder / f"{name}.html"
+        page.write_text(make_page(found, cluster=ClusterState(past=past)))
+    return made
 
 
 def test_it_asks_for_nothing_and_nothing_is_refused(chromium: Chromium, plain: Path):
@@ -65,6 +82,10 @@ def test_no_name_and_no_reason_is_more_than_text(chromium: Chromium, tmp_path: P
     )
     assert chromium.run("document.title") == f"Broken: {EVIL}"
     assert chromium.run("document.querySelectorAll('img').length") == 0
+    assert chromium.run(
+        "[...document.querySelectorAll('*')].every("
+        "e => e.getAttributeNames().every(name => !name.startsWith('on') && name !== 'autofocus'))"
+    )
     assert chromium.run("document.scripts.length") == 2
     assert chromium.run("document.querySelector('h1').textContent") == EVIL
     assert chromium.fetched == []
@@ -79,6 +100,8 @@ def test_a_step_is_told_by_keys_and_by_a_click(chromium: Chromium, plain: Path):
     assert "1 committed" in told
     assert "orders-0: 590 to 599" in told
     assert "orders.out-0: 649 to 658" in told
+    assert "lag at the end: not known" in told
+    assert "a micro-batch on average: 89 ms read, transform, write; 912 ms commit" in told
     chromium.press("Home", 36)
     assert "orders-0: 0 to 9" in chromium.run("document.getElementById('detail').innerText")
     assert chromium.run("document.getElementById('chooser').getAttribute('aria-valuetext')")
@@ -130,12 +153,41 @@ def test_all_text_can_be_read(chromium: Chromium, tmp_path: Path, level: Level, 
     assert chromium.complaints == []
 
 
-def test_a_phone_shows_all_of_it_without_moving_sideways(chromium: Chromium, plain: Path):
-    chromium.open(plain, width=360)
-    assert chromium.run("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1240], ids=["phone", "desk"])
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_page_fits_its_window(
+    chromium: Chromium, pages: dict[str, Path], name: str, width: int, dark: bool
+):
+    """Nothing moves sideways, no text is small, and the labels of charts are apart."""
+    chromium.open(pages[name], dark=dark, width=width)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
     assert chromium.run(
         "[...document.querySelectorAll('svg')].every(s => s.getBoundingClientRect().width > 200)"
     )
+    assert chromium.run("document.querySelectorAll('.chart svg').length") == 6 - (name == "ten")
+    fit = (Path(__file__).parent / "fit.js").read_text()
+    misfits, looked_at = chromium.run(fit)
+    assert misfits == []
+    assert looked_at > 100
+    poor, _ = chromium.run((Path(__file__).parent / "contrast.js").read_text())
+    assert poor == []
+    assert chromium.complaints == []
+
+
+def test_lag_over_time_is_drawn_and_told(chromium: Chromium, pages: dict[str, Path]):
+    chromium.open(pages["sixty"])
+    lag = "[...document.querySelectorAll('.chart')].find(c => c.innerText.startsWith('Lag'))"
+    bars = chromium.run(f"{lag}.querySelector('path.half').getAttribute('d')")
+    assert bars.count("M") == 60
+    assert chromium.run(f"{lag}.innerText").split("\n")[1:3] == [
+        "offsets, known at 60 of 60 moments",
+        "10",
+    ]
+    chromium.run("document.getElementById('chooser').focus()")
+    chromium.press("End", 35)
+    told = chromium.run("document.getElementById('detail').innerText")
+    assert "lag at the end: 7 offsets" in told
 
 
 def test_a_reader_of_the_screen_has_words_for_everything(chromium: Chromium, plain: Path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from support.errors import raises
 from support.recovery import Pipeline
 from support.report_page import NOW, RECORDS, aborted, history, make_page, transaction
 from support.verbs import report
+from support.waiting import wait_until
 
 from eos.audit.rows import table
 from eos.errors import UsageError
 from eos.finding import Finding
 from eos.inspect import cluster_view
 from eos.inspect.audit_live import ClusterState
+from eos.inspect.cluster_view import ClusterView, PastEnds
 from eos.kafka.api import TopicPartition
 from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
@@ -55,6 +58,8 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     assert '<dt>Lag</dt><dd class="value">10</dd>' in text, "5 in each of 2 partitions"
     assert ": CompleteCommit." in text
     assert f"<td>{pipeline.source}-0</td>" in text
+    assert "Source offsets that were not committed at" in text
+    assert "Not known" not in text
 
     other = pipeline.folder / "other.html"
     code, out, _ = said(*words, "--output", str(other), "--json", "--offline", "--since", "1 hour")
@@ -64,6 +69,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
         "sentence": sentence.removeprefix("Kept: "),
     }
     assert "it was not queried" in other.read_text()
+    assert "Not known: the cluster was not queried." in other.read_text()
     assert "the page begins at" in other.read_text()
 
     code, out, _ = said(*words, "--output", str(other), "--since", "2999-01-01T00:00:00Z")
@@ -92,6 +98,33 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     assert code == 1
     assert "eos: the page has no data of the cluster: " in err
     assert "it did not respond" in other.read_text()
+
+
+def test_the_ends_of_the_source_at_earlier_moments(pipeline: Pipeline):
+    def moment() -> datetime:
+        """Later than all records so far, earlier than all that follow."""
+        at = int(time.time() * 1000) + 1
+        wait_until(lambda: time.time() * 1000 > at + 1)
+        return datetime.fromtimestamp(at / 1000, timezone.utc)
+
+    names = pipeline.planned().names
+    view = ClusterView(pipeline.client(), names.transactional_id, names.group, names.ledger)
+    tps = view.partitions([pipeline.source])
+    moments = [moment()]
+    for count in (5, 3):
+        pipeline.fill(count)
+        moments.append(moment())
+    past = view.past_ends([*tps, TopicPartition(pipeline.source, 9)], moments)
+    assert past.starts == dict.fromkeys(tps, 0)
+    assert past.by_time == {
+        at: dict.fromkeys(tps, end) for at, end in zip(moments, (0, 5, 8), strict=True)
+    }
+    pipeline.truncate(0, 7)  # from there on a moment before has the oldest record that is left
+    past = view.past_ends(tps[:1], moments)
+    assert past.starts == {tps[0]: 7}
+    assert [ends[tps[0]] for _, ends in sorted(past.by_time.items())] == [7, 7, 8]
+    assert view.past_ends([TopicPartition(pipeline.source, 9)], moments) == PastEnds()
+    assert view.past_ends(tps, []) == PastEnds()
 
 
 @pytest.mark.long

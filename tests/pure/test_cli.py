@@ -14,7 +14,10 @@ from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageE
 
 ROOT = Path(__file__).parents[2]
 VERBS = command_line().verbs
-HEAVY = {"pyspark", "pydantic", "yaml", "kafka", "pyarrow", "numpy", "rich", "argcomplete"}
+HEAVY = {
+    *("pyspark", "pydantic", "yaml", "kafka", "pyarrow", "numpy", "rich", "argcomplete"),
+    "jinja2",
+}
 QUICKSTART = ROOT / "pipelines" / "quickstart" / "pipeline.yaml"
 
 

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from support.report_page import NOW, aborted, history, make_page, transaction
+from jinja2 import UndefinedError
+from support.report_page import (
+    NOW,
+    aborted,
+    history,
+    make_page,
+    past_ends,
+    transaction,
+)
 
 from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState
+from eos.inspect.cluster_view import PastEnds
 from eos.kafka.api import TopicPartition
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
-from eos.report.markup import Markup, data, raw, tag
-from eos.report.timeline import INTERVALS_MAX, KINDS, WIDTHS_MS, Timeline, Times
+from eos.report.lag import MOMENTS_MAX, lags, moments
+from eos.report.rendering import render
+from eos.report.timeline import (
+    BETWEEN,
+    INTERVALS_MAX,
+    KINDS,
+    REDO,
+    RUN,
+    STEPS,
+    WIDTHS_MS,
+    Timeline,
+    Times,
+)
 from eos.report.units import duration, number, size, time
 
 
@@ -72,6 +93,100 @@ def test_lag_is_told_or_why_it_is_not_known(cluster, lag, words):
     assert words in page
 
 
+def test_lag_over_time_is_the_sources_end_minus_the_position_of_that_moment():
+    found = gather(history(60))
+    cluster = ClusterState(past=past_ends(found, ahead=7))
+    assert [each.offsets for each in lags(found, cluster)] == [7] * 60
+    page = make_page(found, cluster=cluster)
+    about = "not committed at 60 moments, by the timestamps of the records: at most {0}, last {0}."
+    assert f"{about.format(7)}</title>" in page
+    assert '"lag":["7 offsets",' in page
+    # The pipeline had read all records.
+    cluster = ClusterState(past=past_ends(found, ahead=0))
+    assert [each.offsets for each in lags(found, cluster)] == [0] * 60
+    assert f"{about.format(0)}</p>" in make_page(found, cluster=cluster)
+
+
+def test_lag_is_unknown_where_the_source_or_the_brokers_do_not_tell():
+    found = gather(history(60))
+    deleted = ClusterState(past=past_ends(found, ahead=7, first=300))
+    assert [each.offsets for each in lags(found, deleted)] == [None] * 29 + [7] * 31
+    assert "offsets, known at 31 of 60 moments" in make_page(found, cluster=deleted)
+    # What a broker still has is known, if the pipeline had read it all: nothing was left to read.
+    quiet = ClusterState(past=past_ends(found, ahead=-1, first=300))
+    assert [each.offsets for each in lags(found, quiet)] == [None] * 29 + [0] * 31
+    known = past_ends(found, ahead=7)
+    late = PastEnds(known.starts, {at: known.by_time[at] for at in moments(found)[-2:]})
+    expected = [None] * 58 + [7, 7]
+    assert [each.offsets for each in lags(found, ClusterState(past=late))] == expected
+    for cluster, words in (
+        (None, "Not known: the cluster was not queried."),
+        (ClusterState(problem="no answer"), "Not known: the cluster did not respond."),
+        (ClusterState(), "records of that time were deleted, or the brokers did not answer"),
+    ):
+        assert f"{words}" in make_page(found, cluster=cluster)
+
+
+def test_a_partition_counts_before_the_period_has_a_record_of_it():
+    """As with `--since`: an attempt names only the partitions that it read."""
+    one, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    last = transaction(2, at=NOW + timedelta(seconds=2), sources={other: (40, 50)})
+    found = gather([*history(2), last])
+    ends = {at: {one: 20, other: 45} for at in moments(found)}
+    cluster = ClusterState(past=PastEnds(dict.fromkeys((one, other), 0), ends))
+    first, *_, end = (each.offsets for each in lags(found, cluster))
+    assert (first, end) == (10 + 5, 0)
+    # A partition that was deleted is left out; a topic that was deleted has no lag.
+    ends = {at: {one: 20} for at in ends}
+    cluster = ClusterState(past=PastEnds({one: 0}, ends))
+    assert next(iter(lags(found, cluster))).offsets == 10
+
+
+def test_a_page_asks_for_a_bounded_number_of_moments():
+    rows = (transaction(n, at=NOW + timedelta(seconds=n)) for n in range(5000))
+    found = gather(rows)
+    assert MOMENTS_MAX / 2 < len(moments(found)) <= MOMENTS_MAX
+    many = {TopicPartition("orders", p): (0, 10) for p in range(2000)}
+    found = gather([*history(500), transaction(500, sources=many)])
+    assert len(moments(found)) <= 4
+
+
+def test_the_time_of_a_micro_batch_is_told_by_step():
+    def at(ms: int):
+        return NOW + timedelta(milliseconds=ms)
+
+    rows = [
+        transaction(0, kind="start", begun_at=None, ended_at=at(0), sources={}),
+        transaction(0, begun_at=at(10), ended_at=at(40)),
+        aborted(1, begun_at=at(45), ended_at=at(65)),
+        transaction(1, begun_at=at(66), ended_at=at(99), attempt=2),
+        transaction(2, begun_at=at(1099), ended_at=at(1100)),
+        transaction(3, begun_at=at(1000), ended_at=at(1110)),  # a clock that went back
+    ]
+    found = gather(rows)
+    first, last = (each for _, each in sorted(found.timeline.intervals.items()))
+    assert first.step_ms == {RUN: 63, REDO: 20, BETWEEN: 10 + 5 + 1}
+    assert first.step_averages_ms() == {RUN: 31.5, REDO: 10, BETWEEN: 8}
+    assert last.step_ms == {RUN: 111, REDO: 0, BETWEEN: 1000}
+    page = make_page(found)
+    told = "a micro-batch on average: 32 ms read, transform, write; 10 ms attempts that failed; "
+    assert f"{told}8 ms commit, tables, wait" in page
+    assert "".join(f'<th scope="col">{step}</th>' for step in STEPS) in page
+    assert "at most 0.5 in an interval" in page
+    joined = gather([*rows, transaction(4, at=NOW + timedelta(days=1))]).timeline
+    ms = [each.step_ms for _, each in sorted(joined.intervals.items())]
+    assert ms[0] == {RUN: 174, REDO: 20, BETWEEN: 1016}
+
+
+def test_a_chart_without_data_says_why():
+    page = make_page([aborted(0, begun_at=None, ended_at=None)])
+    assert '<p class="none">No attempt was committed, or its begin is unknown.</p>' in page
+    assert '<p class="none">No attempt failed.</p>' not in page
+    page = make_page(history(3))
+    assert '<p class="none">No attempt failed.</p>' in page
+    assert 'd=""' not in page
+
+
 def test_intervals_grow_and_lose_nothing():
     line, times = Timeline(), []
     for n in range(5000):
@@ -121,7 +236,7 @@ def test_what_is_out_of_the_ordinary_says_why():
         (4, "recovery"),
     ]
     page = make_page(found)
-    assert "<td>task_failed: a writer&#x27;s task failed</td>" in page
+    assert "<td>task_failed: a writer&#39;s task failed</td>" in page
     assert page.count("<td>another deployment or host than before</td>") == 1
     assert "<td>moved by hand</td>" in page
     assert found.sums.takeovers == (rows[-2],)
@@ -198,13 +313,21 @@ def test_quantiles_are_right_to_two_percent():
 
 
 def test_text_stays_text():
-    evil = "</script><b a='\"'>&"
-    assert tag("p", evil) == "<p>&lt;/script&gt;&lt;b a=&#x27;&quot;&#x27;&gt;&amp;</p>"
-    assert tag("p", evil, title=evil).count("<") == 2
-    assert tag("p", tag("b", "x"), [raw("<i>")], None) == "<p><b>x</b><i></p>"
-    told = data({evil: "\u2028"})
-    assert isinstance(told, Markup)
-    assert not set(told) & set("<>&\u2028")
+    evil = "</script><b a='\"'>&\u2028"
+    rows = history(3, topic=evil, aborts=3, reason=evil)
+    page = make_page(rows, evil, ClusterState(problem=evil), since=evil)
+    plain = make_page(history(3, topic="t", aborts=3, reason="r"), "p", ClusterState(problem="x"))
+    for opened in ("<b", "</script>", "<script"):
+        assert page.count(opened) == plain.count(opened), opened
+    assert page.count("&lt;/script&gt;&lt;b a=&#39;&#34;&#39;&gt;&amp;") > 5
+    told = page.partition('id="intervals">')[2].partition("</script>")[0]
+    assert not set(told) & set("<>&'\u2028")
+    assert json.loads(told)["sources"] == [f"{evil}-0"]
+
+
+def test_a_template_without_one_of_its_values_is_an_error():
+    with pytest.raises(UndefinedError, match="'policy' is undefined"):
+        render("page.html")
 
 
 def test_numbers_have_units():

@@ -21,9 +21,11 @@ from typing import Any
 
 from eos.audit.history import Transaction
 from eos.inspect.audit_live import ClusterState
+from eos.inspect.cluster_view import PastEnds
 from eos.kafka.api import Identity, TopicPartition
 from eos.local.processes import end_with_parent
 from eos.report.content import PageContent, gather
+from eos.report.lag import moments
 from eos.report.page import Subject, page
 from support.waiting import wait_until
 
@@ -103,6 +105,18 @@ def history(
             yield aborted(number, at, topic=topic, reason=reason, writer=writer)
         attempt = 2 if is_aborted or is_fenced else 1
         yield transaction(number, topic, at, attempt=attempt, writer=writer)
+
+
+def past_ends(found: PageContent, ahead: int, *, first: int = 0, every_s: float = 1.0) -> PastEnds:
+    """The ends of a topic that got the records of `history` on time, and `ahead` more.
+
+    The records before `first` were deleted, so that a broker answers with the next one."""
+    tp = TopicPartition("orders", 0)
+    by_time = {
+        at: {tp: max(first, RECORDS * int((at - NOW).total_seconds() / every_s) + ahead)}
+        for at in moments(found)
+    }
+    return PastEnds({tp: first}, by_time)
 
 
 def make_page(
