@@ -42,6 +42,7 @@ from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.lag_watch import lag_watch, watching_lag
+from eos.run.lineage import lineage_observers
 from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
@@ -125,6 +126,7 @@ def run(
         if stopping.is_requested:
             startup_signals.report_unstarted()
             return
+        observers = [*observers, *lineage_observers(profile, planned)]
         with (
             closing(KafkaClient(planned.kafka)) as client,
             show_events(bus, pipeline.name, stopping) as live,

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 from support import kafka_io
 from support.docs import blocks, require_shown
+from support.lineage import Collector, amounts_of, names_of, require_valid
 from support.project import PIPELINE, RUN_S_MAX, Project, WarmRun
 from support.waiting import WAIT_S_MAX, wait_until
 
@@ -158,11 +160,12 @@ class Gateway(BaseHTTPRequestHandler):
 def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     path = project.folder / "events.jsonl"
     others = "".join(f"  - python: watch:{name}\n" for name in ("hangs", "hangs_at_once", "fails"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+    with closing(Collector()) as lineage, ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         observed(
             project,
             f'metrics: {{push: {{url: "http://127.0.0.1:{server.server_port}"}}}}\n'
+            f'openlineage: {{url: "{lineage.url}"}}\n'
             f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
         )
         done = project.run_warm()
@@ -191,6 +194,15 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     assert values(body)["eos_source_records_total", project.source] == RECORDS
     assert values(body)["eos_source_lag_offsets", project.source] == 0
     assert values(body)["eos_run_exit_code", ""] == 0
+
+    assert lineage.states() == ["START", "COMPLETE"]
+    for event in lineage.events:
+        require_valid(event)
+        kafka = f"kafka://{project.broker.bootstrap}"
+        assert names_of(event["inputs"]) == [(kafka, project.source)]
+        assert names_of(event["outputs"]) == [(kafka, project.target)]
+    records, size = amounts_of(lineage.events[1])[project.target]
+    assert (records, size > RECORDS) == (RECORDS, True)
 
 
 def test_a_wrong_observer_ends_a_run_before_it_begins(project: Project) -> None:
