@@ -333,6 +333,11 @@ class ProfileFile(Strict):
         return bool(self.observers or sent or self.openlineage)
 
     @property
+    def links_traces(self) -> bool:
+        """Return whether traces of micro-batches are sent, with links to those of their records."""
+        return self.opentelemetry is not None and self.opentelemetry.traces
+
+    @property
     def local_root(self) -> Path:
         """Return the folder on this machine for the embedded broker and logs.
 

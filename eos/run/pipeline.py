@@ -135,7 +135,8 @@ def run(
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
             with watching_brokers(client, bus):
-                _Run(*shared, live, profile.is_observed, until_ms).run(take_over)
+                watched = (live, profile.is_observed, profile.links_traces)
+                _Run(*shared, *watched, until_ms).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -183,6 +184,7 @@ class _Run:
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
     is_observed: bool = False  # anything but the log gets the run's events
+    links_traces: bool = False  # of micro-batches, to those of their source records
     until_ms: int | None = None  # the run reads only the records before this time
 
     def run(self, take_over: bool) -> None:
@@ -202,8 +204,15 @@ class _Run:
             tables.check(transformed(planned, stream))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
-        is_bounded, shared = self.until_ms is not None, (self.client, self.spark, self.bus)
-        reader = SourceReader(planned, choice, *shared, is_bounded=is_bounded)
+        reader = SourceReader(
+            planned,
+            choice,
+            self.client,
+            self.spark,
+            self.bus,
+            is_bounded=self.until_ms is not None,
+            links_traces=self.links_traces,
+        )
         batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from collections.abc import Mapping
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from support import kafka_io
+from support import kafka_io, lineage, otlp
 from support.docs import blocks, require_shown
-from support.lineage import Collector, amounts_of, names_of, require_valid
 from support.project import PIPELINE, RUN_S_MAX, Project, WarmRun
 from support.waiting import WAIT_S_MAX, wait_until
 
@@ -50,10 +50,15 @@ def fails():
 RECORDS = 1_000
 
 
-def observed(project: Project, profile: str, trigger: str = "available_now: true") -> None:
+def observed(
+    project: Project,
+    profile: str,
+    trigger: str = "available_now: true",
+    headers: Mapping[str, bytes] | None = None,
+) -> None:
     """Declare a pipeline whose source has records, and add lines to its profile."""
     kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
-    kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS))
+    kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS), headers=headers)
     project.declare(RECORDS // 2, 1, text=PIPELINE.replace("available_now: true", trigger))
     (project.folder / "watch.py").write_text(OBSERVERS)
     project.profile.write_text(project.profile.read_text() + profile)
@@ -160,13 +165,20 @@ class Gateway(BaseHTTPRequestHandler):
 def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     path = project.folder / "events.jsonl"
     others = "".join(f"  - python: watch:{name}\n" for name in ("hangs", "hangs_at_once", "fails"))
-    with closing(Collector()) as lineage, ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with (
+        closing(lineage.Collector()) as lineages,
+        closing(otlp.Collector()) as collector,
+        ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server,
+    ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         observed(
             project,
             f'metrics: {{push: {{url: "http://127.0.0.1:{server.server_port}"}}}}\n'
-            f'openlineage: {{url: "{lineage.url}"}}\n'
+            f'openlineage: {{url: "{lineages.url}", interval_s: 3600}}\n'
+            f'opentelemetry: {{endpoint: "{collector.endpoint}", metrics: false}}\n'
             f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
+            headers={"traceparent": f"00-{trace}-{span}-01".encode()},
         )
         done = project.run_warm()
         server.shutdown()
@@ -195,13 +207,19 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     assert values(body)["eos_source_lag_offsets", project.source] == 0
     assert values(body)["eos_run_exit_code", ""] == 0
 
-    assert lineage.states() == ["START", "COMPLETE"]
-    for event in lineage.events:
-        require_valid(event)
+    roots = [each for each in collector.spans if not each.parent_span_id]
+    assert [each.name for each in roots] == ["micro-batch 0", "micro-batch 1"]
+    for each in roots:
+        linked = [(link.trace_id.hex(), link.span_id.hex()) for link in each.links]
+        assert linked == [(trace, span)]
+
+    assert lineages.states() == ["START", "COMPLETE"]
+    for event in lineages.events:
+        lineage.require_valid(event)
         kafka = f"kafka://{project.broker.bootstrap}"
-        assert names_of(event["inputs"]) == [(kafka, project.source)]
-        assert names_of(event["outputs"]) == [(kafka, project.target)]
-    records, size = amounts_of(lineage.events[1])[project.target]
+        assert lineage.names_of(event["inputs"]) == [(kafka, project.source)]
+        assert lineage.names_of(event["outputs"]) == [(kafka, project.target)]
+    records, size = lineage.amounts_of(lineages.events[1])[project.target]
     assert (records, size > RECORDS) == (RECORDS, True)
 
 

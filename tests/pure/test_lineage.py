@@ -247,7 +247,7 @@ def test_a_run_that_ends_before_its_query_starts_has_both_events(collector: Coll
 
 def test_where_and_how_events_are_posted(collector: Collector) -> None:
     headers = {"Authorization": "Bearer secret"}
-    url = f"{collector.url}/openapi/"
+    url = f"{collector.url}/openapi"
     with sending(url, endpoint="/lineage", headers=headers) as (bus, _):
         emit(bus, STARTED, STOPPED)
     assert collector.paths == {"/openapi/lineage"}
