@@ -10,7 +10,7 @@ from eos.config.base import Strict
 from eos.config.transform import Function
 
 URL_PATTERN = r"^https?://[^\s/@?#]+(/[^\s?#]*)?$"
-PATH_PATTERN = r"^[^\s?#]+$"
+PATH_PATTERN = r"^/?[^\s/?#:][^\s?#:]*$"
 
 
 class Observer(Strict):

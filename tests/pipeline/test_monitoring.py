@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -54,11 +54,15 @@ def observed(
     project: Project,
     profile: str,
     trigger: str = "available_now: true",
-    headers: Mapping[str, bytes] | None = None,
+    headers: Sequence[Sequence[tuple[str, bytes]]] = ((),),
 ) -> None:
-    """Declare a pipeline whose source has records, and add lines to its profile."""
+    """Declare a pipeline whose source has records, and add lines to its profile.
+
+    Equal parts of the records have these headers."""
     kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
-    kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS), headers=headers)
+    for part, each in enumerate(headers):
+        numbers = range(RECORDS)[part :: len(headers)]
+        kafka_io.fill(project.broker.bootstrap, project.source, numbers, headers=each)
     project.declare(RECORDS // 2, 1, text=PIPELINE.replace("available_now: true", trigger))
     (project.folder / "watch.py").write_text(OBSERVERS)
     project.profile.write_text(project.profile.read_text() + profile)
@@ -165,7 +169,7 @@ class Gateway(BaseHTTPRequestHandler):
 def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     path = project.folder / "events.jsonl"
     others = "".join(f"  - python: watch:{name}\n" for name in ("hangs", "hangs_at_once", "fails"))
-    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    span, *traces = "b7ad6b7169203331", "a" * 32, "b" * 32  # a trace for each micro-batch
     with (
         closing(lineage.Collector()) as lineages,
         closing(otlp.Collector()) as collector,
@@ -178,7 +182,7 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
             f'openlineage: {{url: "{lineages.url}", interval_s: 3600}}\n'
             f'opentelemetry: {{endpoint: "{collector.endpoint}", metrics: false}}\n'
             f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
-            headers={"traceparent": f"00-{trace}-{span}-01".encode()},
+            headers=[[("traceparent", f"00-{each}-{span}-01".encode())] for each in traces],
         )
         done = project.run_warm()
         server.shutdown()
@@ -209,9 +213,8 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
 
     roots = [each for each in collector.spans if not each.parent_span_id]
     assert [each.name for each in roots] == ["micro-batch 0", "micro-batch 1"]
-    for each in roots:
-        linked = [(link.trace_id.hex(), link.span_id.hex()) for link in each.links]
-        assert linked == [(trace, span)]
+    links = [[(each.trace_id.hex(), each.span_id.hex()) for each in root.links] for root in roots]
+    assert links == [[(trace, span)] for trace in traces]
 
     assert lineages.states() == ["START", "COMPLETE"]
     for event in lineages.events:

@@ -72,14 +72,14 @@ def fill(
     topic: str,
     numbers: Iterable[int],
     keys: int = 97,
-    headers: Mapping[str, bytes] | None = None,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> int:
     """One record a number: value is the number, key is number modulo `keys`."""
     return outside.fill(
         bootstrap,
         topic,
         (
-            {"key": b"k%d" % (n % keys), "value": b"%d" % n, "headers": dict(headers or {})}
+            {"key": b"k%d" % (n % keys), "value": b"%d" % n, "headers": list(headers) or None}
             for n in numbers
         ),
     )
