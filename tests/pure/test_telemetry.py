@@ -141,7 +141,9 @@ def test_an_aborted_attempt_is_an_error_if_something_failed(collector: Collector
 CONTEXTS = [f"00-{number:032x}-{number:016x}-01" for number in range(1, 41)]
 
 
-def test_a_micro_batch_links_the_traces_of_its_records(collector: Collector) -> None:
+def test_a_micro_batch_links_the_traces_of_its_records(
+    collector: Collector, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = events.TraceContextsRead(1, (*CONTEXTS[:3], f"00-{0:032x}-{1:016x}-01", "no context"))
     again = events.TraceContextsRead(1, tuple(CONTEXTS[2:]))  # of the next attempt
     with sending(collector.endpoint, metrics=False) as (bus, warned):
@@ -149,7 +151,7 @@ def test_a_micro_batch_links_the_traces_of_its_records(collector: Collector) -> 
         emit(bus, [first, events.AttemptRetried(1, 1, "duplicates")])
         emit(bus, [events.AttemptStarted(1, 2, 5, 1), again, committed()])
         emit(bus, [events.AttemptStarted(2, 1, 5, 2), committed(2)])
-    assert warned == []
+    assert (warned, capsys.readouterr().err) == ([], "")
     links = {e.name: e.links for e in collector.spans if not e.parent_span_id}
     numbers = [int(link.trace_id.hex(), 16) for link in links["micro-batch 1"]]
     assert numbers == list(range(1, 33))
