@@ -333,8 +333,8 @@ class ProfileFile(Strict):
         return bool(self.observers or sent or self.openlineage)
 
     @property
-    def links_traces(self) -> bool:
-        """Return whether traces of micro-batches are sent, with links to those of their records."""
+    def is_traced(self) -> bool:
+        """Return whether a run sends a trace for each micro-batch."""
         return self.opentelemetry is not None and self.opentelemetry.traces
 
     @property

@@ -135,8 +135,7 @@ def run(
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
             with watching_brokers(client, bus):
-                watched = (live, profile.is_observed, profile.links_traces)
-                _Run(*shared, *watched, until_ms).run(take_over)
+                _Run(*shared, live, profile.is_observed, profile.is_traced, until_ms).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -184,7 +183,7 @@ class _Run:
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
     is_observed: bool = False  # anything but the log gets the run's events
-    links_traces: bool = False  # of micro-batches, to those of their source records
+    is_traced: bool = False  # traces of micro-batches are sent
     until_ms: int | None = None  # the run reads only the records before this time
 
     def run(self, take_over: bool) -> None:
@@ -211,7 +210,7 @@ class _Run:
             self.spark,
             self.bus,
             is_bounded=self.until_ms is not None,
-            links_traces=self.links_traces,
+            links_traces=self.is_traced,
         )
         batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:

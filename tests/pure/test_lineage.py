@@ -7,23 +7,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from openlineage.client.naming.dataset import (
-    ABFSS,
-    GCS,
-    HDFS,
-    S3,
-    WASBS,
-    DatasetNaming,
-    Kafka,
-    LocalFileSystem,
-)
 from pydantic import ValidationError
 from support.errors import raises
 from support.lineage import Collector, amounts_of, names_of, require_valid
@@ -40,7 +30,7 @@ from eos.observe.bus import Bus
 from eos.observe.lineage import LineageOfPlan, RunLineage, client_of
 from eos.plan.plan import Plan, plan
 from eos.run import observing as observing_module
-from eos.run.lineage import dataset_at, lineage_observers
+from eos.run.lineage import lineage_observers
 from eos.run.observing import load_observers, observing
 
 PIPELINE = """\
@@ -385,41 +375,3 @@ def test_only_a_profile_with_the_key_sends_lineage(tmp_path: Path) -> None:
 def test_what_is_no_collector(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         OpenLineage.model_validate(wrong)
-
-
-# --- names ----------------------------------------------------------------------------------------
-
-NAMED: Sequence[tuple[str, DatasetNaming]] = (
-    ("/lake/all", LocalFileSystem("/lake/all")),
-    ("file:///lake/all", LocalFileSystem("/lake/all")),
-    ("s3a://bucket/lake/all", S3("bucket", "lake/all")),
-    ("gs://bucket/all", GCS("bucket", "all")),
-    ("hdfs://node:8020/lake/all", HDFS("node", "8020", "/lake/all")),
-    ("abfs://box@store.dfs.core.windows.net/all", ABFSS("box", "store", "all")),
-    ("wasb://box@store.dfs.core.windows.net/all", WASBS("box", "store", "all")),
-)
-
-
-@pytest.mark.parametrize(("location", "named"), NAMED)
-def test_tables_are_named_as_openlineage_names_them(location: str, named: DatasetNaming) -> None:
-    assert dataset_at(location) == (named.get_namespace(), named.get_name())
-
-
-@pytest.mark.parametrize(
-    ("location", "named"),
-    [
-        ("s3a://bucket", ("s3://bucket", "/")),
-        ("hdfs:/lake/all", ("hdfs", "/lake/all")),
-        ("dbfs:/lake", ("dbfs", "/lake")),
-    ],
-)
-def test_other_locations_keep_scheme_and_path(location: str, named: tuple[str, str]) -> None:
-    assert dataset_at(location) == named
-
-
-def test_topics_are_named_as_openlineage_names_them(collector: Collector) -> None:
-    with sending(collector.url) as (bus, _):
-        emit(bus, STOPPED)
-    first = collector.events[0]["inputs"][0]
-    named = Kafka("[::1]", "9092", "in")
-    assert (first["namespace"], first["name"]) == (named.get_namespace(), named.get_name())

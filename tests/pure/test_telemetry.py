@@ -287,10 +287,10 @@ def test_without_its_packages_a_run_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_only_a_profile_that_sends_traces_looks_for_those_of_records() -> None:
     endpoint = "http://collector:4318"
-    assert ProfileFile(opentelemetry=OpenTelemetry(endpoint=endpoint)).links_traces
+    assert ProfileFile(opentelemetry=OpenTelemetry(endpoint=endpoint)).is_traced
     wanted = OpenTelemetry(endpoint=endpoint, traces=False)
-    assert not ProfileFile(opentelemetry=wanted).links_traces
-    assert not ProfileFile().links_traces
+    assert not ProfileFile(opentelemetry=wanted).is_traced
+    assert not ProfileFile().is_traced
 
 
 @pytest.mark.parametrize(
