@@ -29,7 +29,7 @@ from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
 from eos.config.dedup_by import ByColumns
 from eos.config.lookup import StaticTables
-from eos.config.monitoring import MetricsProfile, Observer, OpenTelemetry
+from eos.config.monitoring import MetricsProfile, Observer, OpenLineage, OpenTelemetry
 from eos.config.pipeline_tests import Case
 from eos.config.registry import Registry
 from eos.config.rejected_records import Rules
@@ -313,6 +313,7 @@ class ProfileFile(Strict):
     registry: Registry | None = None
     metrics: MetricsProfile = Field(default_factory=MetricsProfile)
     opentelemetry: OpenTelemetry | None = None
+    openlineage: OpenLineage | None = None
     observers: tuple[Observer, ...] = ()
     deployment: str | None = Field(
         default=None, min_length=1, max_length=200, examples=["${POD_NAME}"]
@@ -328,8 +329,13 @@ class ProfileFile(Strict):
     @property
     def is_observed(self) -> bool:
         """Return whether anything but the log gets the events of a run."""
-        metrics = self.metrics
-        return bool(self.observers or metrics.prometheus or metrics.push or self.opentelemetry)
+        sent = self.metrics.prometheus or self.metrics.push or self.opentelemetry
+        return bool(self.observers or sent or self.openlineage)
+
+    @property
+    def is_traced(self) -> bool:
+        """Return whether a run sends a trace for each micro-batch."""
+        return self.opentelemetry is not None and self.opentelemetry.traces
 
     @property
     def local_root(self) -> Path:

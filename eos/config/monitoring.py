@@ -10,6 +10,7 @@ from eos.config.base import Strict
 from eos.config.transform import Function
 
 URL_PATTERN = r"^https?://[^\s/@?#]+(/[^\s?#]*)?$"
+PATH_PATTERN = r"^/?[^\s/?#:][^\s?#:]*$"
 
 
 class Observer(Strict):
@@ -50,6 +51,21 @@ class OpenTelemetry(Strict):
     headers: dict[str, str] = Field(default_factory=dict)
     traces: bool = True
     metrics: bool = True
+    interval_s: int = Field(default=60, ge=1, le=3600)
+
+
+class OpenLineage(Strict):
+    """The collector that gets a run's lineage as OpenLineage's run events, by HTTP.
+
+    `url` is its address without `endpoint`, the path to which events are posted. `namespace` is the
+    namespace of the job; the job's name is the pipeline's. At most every `interval_s` seconds a run
+    sends what it has written since its start.
+    """
+
+    url: str = Field(pattern=URL_PATTERN)
+    endpoint: str = Field(default="api/v1/lineage", pattern=PATH_PATTERN)
+    namespace: str = Field(default="eos", min_length=1)
+    headers: dict[str, str] = Field(default_factory=dict)
     interval_s: int = Field(default=60, ge=1, le=3600)
 
 

@@ -32,6 +32,7 @@ PATTERNS = {
     security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
     security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
     monitoring.URL_PATTERN: "an address that begins with `http://` or `https://`, without a user",
+    monitoring.PATH_PATTERN: "a path without spaces, `:`, `?` and `#`",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 characters",
 }
 _KINDS = {

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 VERSION = 1
+TRACE_CONTEXTS_MAX = 32  # of one micro-batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,16 @@ class AttemptFailed(Event):
     kafka_error: str = ""
     producer_id: int = -1
     epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContextsRead(Event):
+    """Source records of an attempt have trace contexts, and the profile sends traces.
+
+    `traceparents` has the first distinct values of the record header `traceparent`, at most 32."""
+
+    batch_id: int
+    traceparents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

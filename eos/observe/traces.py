@@ -1,6 +1,7 @@
 """OpenTelemetry traces that are made from the events of a run: a trace for each micro-batch.
 
-    micro-batch 41                       from the start of its first attempt to its commit
+    micro-batch 41                       from the start of its first attempt to its commit, with
+                                         links to the traces of its source records
       attempt 1                          an aborted attempt, with the reason
       run, ledger, offsets, end          the steps of the attempt that committed
       table live                         a Delta table that was written after the commit
@@ -13,17 +14,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import (
+    Span,
+    Status,
+    StatusCode,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from eos.observe import events
 
 _MS = 1_000_000  # nanoseconds
+_W3C = TraceContextTextMapPropagator()
 
 
 @dataclass(slots=True)
@@ -34,6 +43,7 @@ class _Open:
     span: Span
     context: Context
     attempt_ns: int
+    linked: set[str] = field(default_factory=set)
 
 
 class RunTraces:
@@ -63,6 +73,8 @@ class RunTraces:
         match event:
             case events.AttemptStarted():
                 self._begin_attempt(event, now)
+            case events.TraceContextsRead():
+                self._link(event)
             case events.AttemptFailed():
                 is_error = not event.is_requested
                 outcome = event.code or "failed" if is_error else "stopped"
@@ -93,6 +105,19 @@ class RunTraces:
             attributes={"eos.pipeline": self._pipeline, "eos.batch_id": event.batch_id},
         )
         self._open = _Open(event.batch_id, span, set_span_in_context(span), now)
+
+    def _link(self, event: events.TraceContextsRead) -> None:
+        """Link the micro-batch's span to the traces of its records. Another attempt may have read
+        the same ones."""
+        found = self._open
+        if found is None:
+            return
+        for text in event.traceparents:
+            context = get_current_span(_W3C.extract({"traceparent": text}, Context()))
+            is_new = text not in found.linked and len(found.linked) < events.TRACE_CONTEXTS_MAX
+            if is_new and context.get_span_context().is_valid:
+                found.linked.add(text)
+                found.span.add_link(context.get_span_context())
 
     def _abort(
         self,

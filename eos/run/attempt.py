@@ -51,6 +51,7 @@ class MicroBatchWork(AttemptWork):
 
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
         jobs = Jobs.of(self._stages, self._batch_id, self._ranges, identity)
+        self._stages.reader.begin_attempt()
         self._floors = floors
         self._dedup = None
         self.refused = ()
@@ -164,6 +165,7 @@ class MicroBatchWork(AttemptWork):
 
     def prepare_commit(self) -> AttemptFacts:
         self._stages.targets.require_same()
+        self._stages.reader.report_traces(self._batch_id)
         dedup = self._dedup
         version, counts = ("", {}) if dedup is None else dedup.commit_states()
         if dedup is not None and self._stages.tables is not None:

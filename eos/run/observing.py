@@ -43,12 +43,14 @@ class LoadedObserver:
 
 def load_observers(profile: Profile) -> Sequence[LoadedObserver]:
     """Import the profile's observers. Raise UsageError if a name or arguments are wrong, or the
-    packages for OpenTelemetry are missing.
+    packages for OpenTelemetry or OpenLineage are missing.
 
     To be called after the pipeline's steps are loaded: the project's folder is then on the path.
     """
     if profile.opentelemetry is not None:
         _require_opentelemetry()
+    if profile.openlineage is not None:
+        _require_openlineage()
     return [_load(each) for each in profile.observers]
 
 
@@ -60,6 +62,17 @@ def _require_opentelemetry() -> None:
             "opentelemetry_missing",
             f"the profile has `opentelemetry`, and its packages can't be imported: {error}",
             hint="pip install 'spark-eos[opentelemetry]'",
+        ) from error
+
+
+def _require_openlineage() -> None:
+    try:
+        importlib.import_module("eos.observe.lineage")
+    except ImportError as error:
+        raise UsageError(
+            "openlineage_missing",
+            f"the profile has `openlineage`, and its packages can't be imported: {error}",
+            hint="pip install 'spark-eos[openlineage]'",
         ) from error
 
 

@@ -42,6 +42,7 @@ from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.lag_watch import lag_watch, watching_lag
+from eos.run.lineage import lineage_observers
 from eos.run.observing import load_observers, observing
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
@@ -125,6 +126,7 @@ def run(
         if stopping.is_requested:
             startup_signals.report_unstarted()
             return
+        observers = [*observers, *lineage_observers(profile, planned)]
         with (
             closing(KafkaClient(planned.kafka)) as client,
             show_events(bus, pipeline.name, stopping) as live,
@@ -133,7 +135,7 @@ def run(
             audit = audit_of(profile, planned, client, bus)
             shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
             with watching_brokers(client, bus):
-                _Run(*shared, live, profile.is_observed, until_ms).run(take_over)
+                _Run(*shared, live, profile.is_observed, profile.is_traced, until_ms).run(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
@@ -181,6 +183,7 @@ class _Run:
     accepts_state_loss: bool
     live: ProgressLine | None = None  # only on a terminal
     is_observed: bool = False  # anything but the log gets the run's events
+    is_traced: bool = False  # traces of micro-batches are sent
     until_ms: int | None = None  # the run reads only the records before this time
 
     def run(self, take_over: bool) -> None:
@@ -200,8 +203,15 @@ class _Run:
             tables.check(transformed(planned, stream))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
-        is_bounded, shared = self.until_ms is not None, (self.client, self.spark, self.bus)
-        reader = SourceReader(planned, choice, *shared, is_bounded=is_bounded)
+        reader = SourceReader(
+            planned,
+            choice,
+            self.client,
+            self.spark,
+            self.bus,
+            is_bounded=self.until_ms is not None,
+            links_traces=self.is_traced,
+        )
         batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))

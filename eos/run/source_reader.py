@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos.checkpoint.offset_log import Ranges
 from eos.errors import EosError
@@ -23,6 +23,7 @@ from eos.spark.header_validation import HeaderValidation
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.session import slots
+from eos.spark.trace_links import TraceContexts
 from eos.startup.source_state import above, below
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class SourceReader:
         bus: Bus,
         *,
         is_bounded: bool = False,
+        links_traces: bool = False,
     ) -> None:
         self._plan = plan
         self._is_bounded = is_bounded  # the ranges may be a part of what Spark planned
@@ -61,6 +63,7 @@ class SourceReader:
         self._bus = bus
         # How many tasks Spark runs at the same time on this machine; 0 if it uses several machines.
         self.slots = slots(spark)
+        self._traces = TraceContexts(spark) if links_traces else None
 
     @property
     def name(self) -> str:
@@ -77,6 +80,16 @@ class SourceReader:
             frame = above(frame, floors)
             return below(frame, ranges.ends) if self._is_bounded else frame
         return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
+
+    def begin_attempt(self) -> None:
+        """Forget the trace contexts that earlier jobs have read."""
+        if self._traces is not None:
+            self._traces.clear()
+
+    def report_traces(self, batch_id: int) -> None:
+        """Emit the trace contexts that the attempt's jobs have read."""
+        if self._traces is not None and self._traces.found:
+            self._bus.emit(events.TraceContextsRead(batch_id, self._traces.found))
 
     @property
     def is_in_python(self) -> bool:
@@ -131,9 +144,14 @@ class SourceReader:
         # Tasks without a range read nothing. They write record batches that other tasks have
         # encoded.
         divided += [[] for _ in range(max(1, min(tasks, targets)) - len(divided))]
-        limits: Any = (int(str(conf.get(_ROWS))), int(str(conf.get(_BYTES))))
-        client = self._client
-        return ArrowSource(client.settings, client.profile, divided, *limits)
+        return ArrowSource(
+            self._client.settings,
+            self._client.profile,
+            divided,
+            rows_max=int(str(conf.get(_ROWS))),
+            bytes_max=int(str(conf.get(_BYTES))),
+            traces=self._traces,
+        )
 
 
 def _remaining(ranges: Ranges, floors: Ends) -> Mapping[TopicPartition, tuple[int, int]]:

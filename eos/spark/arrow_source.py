@@ -20,6 +20,7 @@ from eos.kafka.settings import KafkaSettings
 from eos.seal import Seal, of_this_process
 from eos.spark.fused_step import parsed
 from eos.spark.tasks import settle
+from eos.spark.trace_links import TraceContexts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,7 @@ class ArrowSource:
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
+    traces: TraceContexts | None = None  # to report those of the records to
 
     @property
     def task_count(self) -> int:
@@ -73,6 +75,7 @@ class ArrowSource:
             fetcher = KafkaClient.shared(self.settings, self.profile).fetch_ranges(
                 self.ranges[task]
             )
-            yield from read_columns(fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max)
+            found = read_columns(fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max)
+            yield from found if self.traces is None else self.traces.noted(found)
         except EosError as error:
             raise self.seal.crossing(error) from error

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from collections.abc import Sequence
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from support import kafka_io
+from support import kafka_io, lineage, otlp
 from support.docs import blocks, require_shown
 from support.project import PIPELINE, RUN_S_MAX, Project, WarmRun
 from support.waiting import WAIT_S_MAX, wait_until
@@ -48,10 +50,19 @@ def fails():
 RECORDS = 1_000
 
 
-def observed(project: Project, profile: str, trigger: str = "available_now: true") -> None:
-    """Declare a pipeline whose source has records, and add lines to its profile."""
+def observed(
+    project: Project,
+    profile: str,
+    trigger: str = "available_now: true",
+    headers: Sequence[Sequence[tuple[str, bytes]]] = ((),),
+) -> None:
+    """Declare a pipeline whose source has records, and add lines to its profile.
+
+    Equal parts of the records have these headers."""
     kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
-    kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS))
+    for part, each in enumerate(headers):
+        numbers = range(RECORDS)[part :: len(headers)]
+        kafka_io.fill(project.broker.bootstrap, project.source, numbers, headers=each)
     project.declare(RECORDS // 2, 1, text=PIPELINE.replace("available_now: true", trigger))
     (project.folder / "watch.py").write_text(OBSERVERS)
     project.profile.write_text(project.profile.read_text() + profile)
@@ -158,12 +169,20 @@ class Gateway(BaseHTTPRequestHandler):
 def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     path = project.folder / "events.jsonl"
     others = "".join(f"  - python: watch:{name}\n" for name in ("hangs", "hangs_at_once", "fails"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+    span, *traces = "b7ad6b7169203331", "a" * 32, "b" * 32  # a trace for each micro-batch
+    with (
+        closing(lineage.Collector()) as lineages,
+        closing(otlp.Collector()) as collector,
+        ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server,
+    ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         observed(
             project,
             f'metrics: {{push: {{url: "http://127.0.0.1:{server.server_port}"}}}}\n'
+            f'openlineage: {{url: "{lineages.url}", interval_s: 3600}}\n'
+            f'opentelemetry: {{endpoint: "{collector.endpoint}", metrics: false}}\n'
             f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
+            headers=[[("traceparent", f"00-{each}-{span}-01".encode())] for each in traces],
         )
         done = project.run_warm()
         server.shutdown()
@@ -191,6 +210,20 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
     assert values(body)["eos_source_records_total", project.source] == RECORDS
     assert values(body)["eos_source_lag_offsets", project.source] == 0
     assert values(body)["eos_run_exit_code", ""] == 0
+
+    roots = [each for each in collector.spans if not each.parent_span_id]
+    assert [each.name for each in roots] == ["micro-batch 0", "micro-batch 1"]
+    links = [[(each.trace_id.hex(), each.span_id.hex()) for each in root.links] for root in roots]
+    assert links == [[(trace, span)] for trace in traces]
+
+    assert lineages.states() == ["START", "COMPLETE"]
+    for event in lineages.events:
+        lineage.require_valid(event)
+        kafka = f"kafka://{project.broker.bootstrap}"
+        assert lineage.names_of(event["inputs"]) == [(kafka, project.source)]
+        assert lineage.names_of(event["outputs"]) == [(kafka, project.target)]
+    records, size = lineage.amounts_of(lineages.events[1])[project.target]
+    assert (records, size > RECORDS) == (RECORDS, True)
 
 
 def test_a_wrong_observer_ends_a_run_before_it_begins(project: Project) -> None:

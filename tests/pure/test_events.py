@@ -17,6 +17,7 @@ VERSION_1 = {
     "MicroBatchSkipped": "batch_id",
     "AttemptStarted": "batch_id attempt producer_id epoch",
     "AttemptFailed": "batch_id attempt reason will_redo",
+    "TraceContextsRead": "batch_id traceparents",
     "AttemptRetried": "batch_id attempt reason",
     "RequestRejected": "api kafka_error",
     "MicroBatchCommitted": "batch_id attempt offsets_in records_in records_out bytes_out run_ms "

@@ -184,7 +184,10 @@ FOR_TESTS = {
 }
 # What a run imports only if the profile has a key of the extra's name.
 OF_EXTRAS = {
-    f"eos/observe/{name}.py": "opentelemetry" for name in ("telemetry", "traces", "otlp_metrics")
+    "eos/observe/telemetry.py": "opentelemetry",
+    "eos/observe/traces.py": "opentelemetry",
+    "eos/observe/otlp_metrics.py": "opentelemetry",
+    "eos/observe/lineage.py": "openlineage",
 }
 
 

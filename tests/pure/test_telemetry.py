@@ -8,18 +8,13 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from pydantic import ValidationError
 from support.errors import raises
+from support.otlp import Collector, values
 from support.run_events import STORY, committed
 from support.waiting import wait_until
 
@@ -36,53 +31,6 @@ from eos.run.observing import load_observers, observing
 ERROR, UNSET = Status.STATUS_CODE_ERROR, Status.STATUS_CODE_UNSET
 
 
-class Collector:
-    """An OTLP collector in this process. It keeps what it gets."""
-
-    def __init__(self, status: int = 200) -> None:
-        self.status = status
-        self.spans: list[Any] = []
-        self.metrics: dict[str, Any] = {}
-        self.resources: list[dict[str, str]] = []
-        self.logins: set[str | None] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def take(self, path: str, body: bytes) -> None:
-        if path == "/v1/traces":
-            for each in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.resources.append(values(each.resource.attributes))
-                self.spans += [span for scope in each.scope_spans for span in scope.spans]
-            return
-        assert path == "/v1/metrics", path
-        for found in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-            self.resources.append(values(found.resource.attributes))
-            self.metrics |= {m.name: m for scope in found.scope_metrics for m in scope.metrics}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def __init__(self, collector: Collector, *arguments: Any) -> None:
-        self.collector = collector
-        super().__init__(*arguments)
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.collector.logins.add(self.headers["Authorization"])
-        if self.collector.status == 200:
-            self.collector.take(self.path, body)
-        self.send_response(self.collector.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def _no_other_run() -> Iterator[None]:
     """A run leaves threads of the SDK behind if the collector is away. They log when they end."""
@@ -95,10 +43,6 @@ def _no_other_run() -> Iterator[None]:
 def collector() -> Iterator[Collector]:
     with closing(Collector()) as found:
         yield found
-
-
-def values(attributes: Iterable[Any]) -> dict[str, Any]:
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
 
 
 @contextmanager
@@ -192,6 +136,27 @@ def test_an_aborted_attempt_is_an_error_if_something_failed(collector: Collector
         "micro-batch 5": (ERROR, "disk"),
         "micro-batch 6": (ERROR, "no space"),
     }
+
+
+CONTEXTS = [f"00-{number:032x}-{number:016x}-01" for number in range(1, 41)]
+
+
+def test_a_micro_batch_links_the_traces_of_its_records(
+    collector: Collector, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = events.TraceContextsRead(1, (*CONTEXTS[:3], f"00-{0:032x}-{1:016x}-01", "no context"))
+    again = events.TraceContextsRead(1, tuple(CONTEXTS[2:]))  # of the next attempt
+    with sending(collector.endpoint, metrics=False) as (bus, warned):
+        emit(bus, [events.TraceContextsRead(0, tuple(CONTEXTS)), events.AttemptStarted(1, 1, 5, 0)])
+        emit(bus, [first, events.AttemptRetried(1, 1, "duplicates")])
+        emit(bus, [events.AttemptStarted(1, 2, 5, 1), again, committed()])
+        emit(bus, [events.AttemptStarted(2, 1, 5, 2), committed(2)])
+    assert (warned, capsys.readouterr().err) == ([], "")
+    links = {e.name: e.links for e in collector.spans if not e.parent_span_id}
+    numbers = [int(link.trace_id.hex(), 16) for link in links["micro-batch 1"]]
+    assert numbers == list(range(1, 33))
+    assert [int(link.span_id.hex(), 16) for link in links["micro-batch 1"]] == numbers
+    assert not links["micro-batch 2"]
 
 
 # --- metrics --------------------------------------------------------------------------------------
@@ -318,6 +283,14 @@ def test_without_its_packages_a_run_is_refused(monkeypatch: pytest.MonkeyPatch) 
         load_observers(ProfileFile.model_validate(declared))
     assert "pip install 'spark-eos[opentelemetry]'" in caught.value.hint
     load_observers(ProfileFile())
+
+
+def test_only_a_profile_that_sends_traces_looks_for_those_of_records() -> None:
+    endpoint = "http://collector:4318"
+    assert ProfileFile(opentelemetry=OpenTelemetry(endpoint=endpoint)).is_traced
+    wanted = OpenTelemetry(endpoint=endpoint, traces=False)
+    assert not ProfileFile(opentelemetry=wanted).is_traced
+    assert not ProfileFile().is_traced
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from support import kafka_io
 from support.brokers import Kafka
 from support.errors import raises
 from support.spark_session import local_spark
@@ -21,6 +23,7 @@ from eos.read.kafka_source import SparkKafkaSource
 from eos.read.ranges import divide
 from eos.spark.arrow_source import ArrowSource
 from eos.spark.failure import Failure
+from eos.spark.trace_links import TraceContexts
 
 pytestmark = pytest.mark.spark
 
@@ -81,6 +84,32 @@ def test_ranges_begin_and_end_anywhere_and_rows_are_in_the_order_of_the_log(
         of = [row.offset for row in rows if (row.topic, row.partition) == tp]
         assert of == sorted(of)
     assert in_order(rows) == in_order(sparks(spark, varied.bootstrap, offsets).collect())
+
+
+def test_tasks_report_the_trace_contexts_of_their_records(
+    spark: SparkSession, broker: Kafka
+) -> None:
+    topic, contexts = "traced", [f"00-{number:032x}-{number:016x}-01" for number in range(3)]
+    kafka_io.create_topics(broker.bootstrap, len(contexts), topic)
+    kafka_io.write_records(
+        broker.bootstrap,
+        topic,
+        [
+            kafka_io.Record(number % 3, b"", b"", (("traceparent", each.encode()),), 0)
+            for number, each in enumerate(contexts * 2)
+        ],
+    )
+    tasks = [[Range(TopicPartition(topic, number), 0, 2)] for number in range(len(contexts))]
+    traces = TraceContexts(spark)
+    source = replace(ArrowSource(KafkaSettings((broker.bootstrap,)), None, tasks), traces=traces)
+    assert source.frame(spark).count() == 6
+    assert sorted(traces.found) == contexts
+    traces.clear()
+    assert traces.found == ()
+    assert arrow(spark, broker.bootstrap, tasks[:1]).count() == 2
+    assert traces.found == (), "only a source with `traces` reports them"
+    assert replace(source, ranges=tasks[:1]).frame(spark).count() == 2
+    assert traces.found == (contexts[0],)
 
 
 def test_an_error_of_a_task_reaches_the_driver_as_itself(

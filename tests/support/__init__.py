@@ -23,6 +23,8 @@ Without Kafka and without Spark:
     dedup_model        what upstreams send to dedup; program: an upstream
     proven_lake        a ledger and its Delta table, written by delta-rs, and the proof of both
     run_events         the events of a run, one of each that has a metric
+    lineage            a collector of OpenLineage, and what its events must have
+    otlp               a collector of OpenTelemetry
     prometheus         Prometheus and a push gateway; the alerts and the dashboard
     doubles            doubles of Spark, the event bus, a crash and a plan
 

@@ -67,10 +67,21 @@ def producer(bootstrap: str, settings: Mapping[str, Any] | None = None) -> Produ
     )
 
 
-def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
+def fill(
+    bootstrap: str,
+    topic: str,
+    numbers: Iterable[int],
+    keys: int = 97,
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> int:
     """One record a number: value is the number, key is number modulo `keys`."""
     return outside.fill(
-        bootstrap, topic, ({"key": b"k%d" % (n % keys), "value": b"%d" % n} for n in numbers)
+        bootstrap,
+        topic,
+        (
+            {"key": b"k%d" % (n % keys), "value": b"%d" % n, "headers": list(headers) or None}
+            for n in numbers
+        ),
     )
 
 
