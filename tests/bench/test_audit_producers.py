@@ -110,10 +110,10 @@ def follower_of(copy: Copy, folder: Path, arm: str) -> Follower | None:
     return follower
 
 
-def receipts_of(number: int) -> list[Receipt]:
+def receipts_of(number: int, at_ms: int) -> list[Receipt]:
     offset = number * 60
     batches = tuple(
-        AppendedBatch(10 * n, 10 * n + 9, offset + 10 * n, offset + 10 * n + 9, 1_000 * number)
+        AppendedBatch(10 * n, 10 * n + 9, offset + 10 * n, offset + 10 * n + 9, at_ms)
         for n in range(5)
     )
     sums = 50, offset, offset + 49, 5_000, 2**31
@@ -122,15 +122,15 @@ def receipts_of(number: int) -> list[Receipt]:
 
 def record(number: int) -> tuple[LedgerRecord, Marker]:
     """An attempt as it is read from the ledger, and its marker."""
-    attempt = {"receipts": [each.as_json() for each in receipts_of(number)]}
     position, at_ms = Position({}, {}, "q", number), 1_000 * number
+    attempt = {"receipts": [each.as_json() for each in receipts_of(number, at_ms)]}
     made = LedgerRecord("attempt", position, {}, at_ms, 2 * number, Identity(5, number), attempt)
     return made, Marker(2 * number + 1, Identity(5, number + 1), True, 0, at_ms)
 
 
 def record_size() -> int:
     number, identity = 1_000_000, Identity(5, 30_000)
-    made = AttemptRecord(1, identity, {}, receipts_of(number), 2**40)
+    made = AttemptRecord(1, identity, {}, receipts_of(number, 1_000 * number), 2**40)
     owner = {"deployment": "d", "host": "h", "process": 1}
     return len(encoded("p", owner, "attempt", Position({}, {}), made, identity=identity))
 
