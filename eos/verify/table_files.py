@@ -25,7 +25,6 @@ _SUSPECTS_MAX = 10_000  # files that differ and wait for a look at the newest ve
 # Characters of a text that are compared. Writers cut long ones: Delta's after 32 characters,
 # Parquet's after 64 bytes, and then they raise the last character of the highest one.
 _PREFIX = 15
-_NESTING_MAX = 500
 
 
 class _Suspect(NamedTuple):
@@ -181,12 +180,14 @@ def _agrees(value: Any, logged: Any) -> bool:
     return type(value) is not type(logged) or bool(value == logged)
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def _flat(values: Any) -> dict[str, Any]:
     """Return the values of nested columns by their path, as a footer names them."""
     found: dict[str, Any] = {}
-    for name, value in values.items() if isinstance(values, dict) else ():
-        if isinstance(value, dict) and len(prefix) < _NESTING_MAX:
-            found |= _flat(value, f"{prefix}{name}.")
+    left = [("", values)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{path}.{name}" if path else name, each) for name, each in value.items()]
         else:
-            found[f"{prefix}{name}"] = value
+            found[path] = value
     return found
