@@ -86,7 +86,7 @@ class TableFiles:
             else:
                 self.replaced += 1
         for version, (first, *others) in wrong.items():
-            more = f"; {plural(len(others), 'more file')} of it differ, too" if others else ""
+            more = f"; it has {plural(len(others), 'more such file')}" if others else ""
             message = f"{where}: the file {first.path} of its version {version} {first.problem}, "
             yield Finding("delta_file", f"{message}of {first.owed}{more}", witness=first.owed)
 

@@ -181,6 +181,19 @@ def test_files_with_columns_of_all_types_agree(tmp_path: Path) -> None:
     assert files.checked == 3
 
 
+def test_a_commit_with_several_missing_files_is_one_finding(tmp_path: Path) -> None:
+    table = Table("all", str(tmp_path / "all"))
+    partly(Lake(table), **COLUMNS)
+    for file in Path(table.path).rglob("part-*.parquet"):
+        file.unlink()
+    files = TableFiles(table, DeltaLog(LocalFiles(), table.path, "app"))
+    files.check(0, WITNESS)
+    (finding,) = files.findings()
+    assert " is missing, of micro-batch 0 (" in finding.message
+    assert finding.message.endswith("; it has 2 more such files")
+    assert (files.checked, files.replaced) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
