@@ -9,7 +9,7 @@ differs is a finding only if the table's newest version uses it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from eos.finding import Finding, FindingKind, Witness
 from eos.location import local_path
 from eos.plan.delta_sink import Table
 from eos.plural import plural
+from eos.verify.delta_tables import files_in_use
 
 _SUSPECTS_MAX = 10_000  # files that differ and wait for a look at the newest version
 # Characters of a text that are compared. Writers cut long ones: Delta's after 32 characters,
@@ -74,7 +75,7 @@ class TableFiles:
         suspects, self._suspects = self._suspects, []
         self.checked -= len(suspects)
         where = f"the table {self.table.name} ({self.table.path})"
-        used = _in_use(self.table, [each.path for each in suspects])
+        used = files_in_use(self.table, [each.path for each in suspects])
         if isinstance(used, str):
             message = f"{where}: {plural(len(suspects), 'data file')} could not be proven: {used}"
             yield Finding("delta_unproven", message, kind=FindingKind.GONE)
@@ -95,25 +96,6 @@ def _place(table: Table, path: str) -> Path | None:
     """Return a file's place on this machine; None if it is elsewhere."""
     folder, file = local_path(table.path), local_path(unquote(path))
     return None if folder is None or file is None else folder / file
-
-
-def _in_use(table: Table, paths: Sequence[str]) -> set[str] | str:
-    """Return which files the table's newest version uses, or why that can't be read."""
-    if not paths:
-        return set()
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        files = pa.table(DeltaTable(str(local_path(table.path))).get_add_actions())["path"]
-    except (DeltaError, OSError) as error:
-        return f"the table can't be read ({str(error).splitlines()[0][:200]})"
-    wanted = {unquote(path): path for path in paths}
-    names = pa.array([*wanted, *wanted.values()], files.type)
-    found = files.filter(pc.is_in(files, value_set=names)).to_pylist()
-    return {wanted.get(name, name) for name in found}
 
 
 def _difference(place: Path, file: FileAction) -> str:
