@@ -17,7 +17,6 @@ from support import kafka_io
 from support.pipeline_copy import Copy, Job, checked_receipts, write_pairs
 
 from eos.audit import producer_rows
-from eos.audit import table as tables
 from eos.audit.follower import Follower
 from eos.audit.producer_states import ProducerStates
 from eos.audit.producers_projection import ProducersResult
@@ -143,7 +142,7 @@ def test_its_growth(figures: Figures, tmp_path: Path, monkeypatch: pytest.Monkey
         "delta.logRetentionDuration": "interval 30 seconds",
         "delta.deletedFileRetentionDuration": "interval 30 seconds",
     }
-    monkeypatch.setattr(tables, "_PRODUCERS_SETTINGS", {**tables._PRODUCERS_SETTINGS, **faster})
+    monkeypatch.setattr(ProducersTable, "settings", {**ProducersTable.settings, **faster})
     table = ProducersTable(tmp_path / "producers")
     states = ProducerStates(TopicPartition("l", 0))
     commits: list[float] = []
