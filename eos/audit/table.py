@@ -11,6 +11,7 @@ as UnavailableError.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _PRODUCERS_SETTINGS = {
     "eos.schema": str(PRODUCERS_SCHEMA_VERSION),
 }
 _LOG = "_delta_log"
+_SNAPSHOT_S = 60.0  # much less than the log's retention
 
 
 class OvertakenError(Exception):
@@ -79,6 +81,7 @@ class AuditTable:
     def __init__(self, location: Path) -> None:
         self.location = location
         self._table: DeltaTable | None = None
+        self._opened_s = 0.0  # when the snapshot was the newest one
 
     def known(self, app: str) -> int:
         """Return the last version committed under this name; -1 if there is none.
@@ -161,16 +164,22 @@ class AuditTable:
                 yield from batch.to_pylist()
 
     def _open(self) -> DeltaTable:
-        """Return the table at its newest version."""
-        if self._table is not None and self._is_there(self._table):
-            self._table.update_incremental()
-        else:
+        """Return the table at its newest version.
+
+        The library lists the log to find newer versions, and does not notice a deleted table. Both
+        show in the log's files. The next version's file exists for ten minutes at least, so an
+        older snapshot is updated in any case.
+        """
+        now = time.monotonic()
+        if self._table is None or not self._has(self._table.version()):
             self._table = self._open_or_create()
+        elif self._has(self._table.version() + 1) or now - self._opened_s > _SNAPSHOT_S:
+            self._table.update_incremental()
+        self._opened_s = now
         return self._table
 
-    def _is_there(self, table: DeltaTable) -> bool:
-        """Return whether the table still exists: the library does not notice a deleted one."""
-        return (self.location / _LOG / f"{table.version():020}.json").exists()
+    def _has(self, version: int) -> bool:
+        return (self.location / _LOG / f"{version:020}.json").exists()
 
     def _open_or_create(self) -> DeltaTable:
         try:

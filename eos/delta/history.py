@@ -30,7 +30,7 @@ class Commit:
     If the pipeline made the commit, `wrote` is the offset of the ledger record whose rows it wrote.
     `target` is the version that a RESTORE names. A RESTORE to a time names none. `operation` is the
     name of the operation in the log, for messages. `rows` has the row counts that Delta reported
-    for an append or a merge.
+    for an append or a merge. `sha256` is the digest of the commit's file.
 
     `eos recover --restore-tables` writes its RESTORE as the pipeline, so that one has both `wrote`
     and `target`.
@@ -43,6 +43,7 @@ class Commit:
     target: int | None = None
     operation: str = ""
     rows: RowCounts | None = None
+    sha256: str | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -109,15 +110,10 @@ class History:
                 return version
         raise MissingCommitError(0)
 
-    def newest_rows(self, base: int, now: int, default: RowCounts | None) -> RowCounts | None:
-        """Return the row counts of the pipeline's newest write after version `base`.
-
-        Return `default` if it wrote nothing since."""
-        for version in range(now, base, -1):
-            commit = self.commit(version)
-            if commit.wrote is not None:
-                return commit.rows
-        return default
+    def newest_write(self, base: int, now: int) -> Commit | None:
+        """Return the pipeline's newest write after version `base`; None if it wrote nothing."""
+        commits = (self.commit(version) for version in range(now, base, -1))
+        return next((commit for commit in commits if commit.wrote is not None), None)
 
     def lost(self, base: int, now: int) -> RemovedWrites | None:
         """Return the RESTORE that removed writes of the pipeline; None if version `now` is whole.

@@ -7,10 +7,11 @@ local disk or at a location that Hadoop can read.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +29,26 @@ _METRICS = {
     "WRITE": ("numOutputRows",),
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class FileAction:
+    """A data file that a commit added or removed.
+
+    `path` is as in the log: percent-encoded, and usually relative to the table's folder. `size` and
+    `stats` describe the file on disk, without regard to the deletion vector `vector`. They are
+    empty if they are absent or damaged.
+    """
+
+    is_added: bool
+    path: str
+    vector: str
+    size: int | None = None
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int | None:
+        return _number(self.stats.get("numRecords"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,9 @@ class DeltaLog:
     def commit(self, version: int) -> Commit:
         """Return one commit. Raise MissingCommitError if its file is missing or damaged."""
         wrote, changes, about = None, False, dict[str, Any]()
+        digest = hashlib.sha256()
         for line in self._lines(version):
+            digest.update(line)
             is_file = b'"add"' in line or b'"remove"' in line
             changes = changes or is_file
             if b'"txn"' not in line and b'"commitInfo"' not in line:
@@ -72,45 +95,28 @@ class DeltaLog:
         given = _object(about, "operationParameters")
         target = _number(given.get("version")) if is_restore else None
         rows = _row_counts(about, operation)
-        return Commit(version, wrote, changes, is_restore, target, operation, rows)
+        sha256 = digest.hexdigest()
+        return Commit(version, wrote, changes, is_restore, target, operation, rows, sha256)
 
     def change(self, version: int) -> CommitFiles:
         """Return the files that one commit added and removed."""
-        found: dict[str, set[tuple[str, str]]] = {"add": set(), "remove": set()}
+        added, removed = set[tuple[str, str]](), set[tuple[str, str]]()
+        for each in self.file_actions(version):
+            (added if each.is_added else removed).add((each.path, each.vector))
+        return CommitFiles(frozenset(added), frozenset(removed))
+
+    def file_actions(self, version: int) -> Iterator[FileAction]:
+        """Yield the files that one commit added and removed, in the log's order."""
         for line in self._lines(version):
             if b'"add"' not in line and b'"remove"' not in line:
                 continue
             action = _parse_action(line, version)
-            for kind, files in found.items():
+            for kind in ("add", "remove"):
                 file = action.get(kind)
                 if isinstance(file, dict):
-                    files.add((str(file.get("path")), _vector(file.get("deletionVector"))))
-        return CommitFiles(frozenset(found["add"]), frozenset(found["remove"]))
-
-    def added_rows(self, version: int) -> int | None:
-        """Return how many rows the files have that one commit added, by their statistics.
-
-        Return None if the commit removed files, too, or if a file has no count.
-        """
-        count = 0
-        for line in self._lines(version):
-            if b'"add"' not in line and b'"remove"' not in line:
-                continue
-            action = _parse_action(line, version)
-            if "remove" in action:
-                return None
-            if "add" not in action:
-                continue
-            stats = _object(action, "add").get("stats")
-            try:
-                found = json.loads(stats) if isinstance(stats, str) else None
-            except (ValueError, RecursionError):
-                return None
-            number = _number(found.get("numRecords")) if isinstance(found, dict) else None
-            if number is None:
-                return None
-            count += number
-        return count
+                    place = str(file.get("path")), _vector(file.get("deletionVector"))
+                    size = _number(file.get("size"))
+                    yield FileAction(kind == "add", *place, size, _stats(file.get("stats")))
 
     def _lines(self, version: int) -> Iterator[bytes]:
         name = f"{self.path}/_delta_log/{version:020d}.json"
@@ -141,6 +147,15 @@ def _parse_action(line: bytes, version: int) -> dict[str, Any]:
 def _object(of: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a field that is an object; an empty one if it is absent or has another type."""
     found = of.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _stats(text: Any) -> Mapping[str, Any]:
+    """Return a file's statistics, which the log has as JSON in a text; {} if they are damaged."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {}
     return found if isinstance(found, dict) else {}
 
 

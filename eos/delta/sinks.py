@@ -241,10 +241,10 @@ class DeltaSinks:
     ) -> TableState:
         log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
         try:
-            rows = table_check.require_complete(self._name, table, log, known, view.version)
+            last = table_check.require_complete(self._name, table, log, known, view.version)
         except UnavailableError as error:
             raise about(self._name, error) from error
-        return TableState(view.id, view.at, view.version, rows)
+        return TableState(view.id, view.at, view.version, last.rows, last.sha256)
 
     def _lacking_ranges(
         self, lacking: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource

@@ -6,19 +6,19 @@ startup and `eos verify` use these checks and errors.
 
 from __future__ import annotations
 
-from eos.delta.history import MissingCommitError, RemovedWrites
+from eos.delta.history import Commit, MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
 from eos.errors import FencedError, PromiseBrokenError
-from eos.ledger.record import RowCounts, TableState
+from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
 
 def require_complete(
     pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int
-) -> RowCounts | None:
+) -> Commit | TableState:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
 
-    Return the row counts of the pipeline's last write, if they are known.
+    Return the pipeline's last write: its commit, or `known` if it wrote nothing since.
 
     Reads the table's commits since the version in the ledger. Only a version that passed this check
     is written into the ledger. So a lost row is reported by every check until an operator acts.
@@ -35,7 +35,7 @@ def require_complete(
         raise _unfinished_error(pipeline, table, lost.restore)
     if lost is not None:
         raise _restored_error(pipeline, table, lost)
-    return history.newest_rows(base, now, known.rows)
+    return history.newest_write(base, now) or known
 
 
 def _restored_error(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:

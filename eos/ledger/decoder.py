@@ -32,6 +32,7 @@ _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
 # The version of dedup's states: Delta version, rules and token of `dedup.state_table.StateVersion`.
 # Empty if dedup knows no producer.
 _PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _BATCH_TYPES = (int,) * len(AppendedBatch._fields)
 _ROW_TYPES = [int] * len(RowCounts._fields)
@@ -175,9 +176,9 @@ def _position(fields: Fields) -> Position:
 
 def _table_state(fields: Fields) -> TableState:
     version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
-    return TableState(
-        fields.text("id"), fields.number("at", -1, INT64_MAX), version, _row_counts(fields)
-    )
+    sha256 = fields.text("sha256", pattern=_SHA256) if "sha256" in fields.value else None
+    at = fields.number("at", -1, INT64_MAX)
+    return TableState(fields.text("id"), at, version, _row_counts(fields), sha256)
 
 
 def _row_counts(fields: Fields) -> RowCounts | None:

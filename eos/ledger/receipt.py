@@ -11,7 +11,7 @@ does not:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,11 +76,14 @@ class Receipt:
         return (self.records - 1) & 0x7FFFFFFF
 
     def as_json(self) -> dict[str, Any]:
-        found = {**asdict(self), "sequence_first": 0, "sequence_last": self.sequence_last}
-        del found["batches"]
+        found = {name: getattr(self, name) for name in _SUMS}  # `asdict` takes ten times as long
+        found |= {"sequence_first": 0, "sequence_last": self.sequence_last}
         if self.batches:
             found["batches"] = [list(each) for each in self.batches]
         return found
+
+
+_SUMS = tuple(each.name for each in fields(Receipt) if each.name != "batches")
 
 
 def rows(

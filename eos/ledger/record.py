@@ -56,12 +56,15 @@ class TableState(NamedTuple):
       history was checked up to it. None in records of older releases.
     - `rows`: the row counts of the write `at`. None in records of older releases, and if Delta
       reported none.
+    - `sha256`: the digest of the file in the table's log that has the write `at`. So it covers the
+      names, sizes and statistics of the data files. None in records of older releases.
     """
 
     id: str
     at: int
     version: int | None = None
     rows: RowCounts | None = None
+    sha256: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"id": self.id, "at": self.at}
@@ -69,6 +72,8 @@ class TableState(NamedTuple):
             found["version"] = self.version
         if self.rows is not None:
             found["rows"] = list(self.rows)
+        if self.sha256 is not None:
+            found["sha256"] = self.sha256
         return found
 
 

@@ -49,6 +49,8 @@ _OF = {
 def broker_verdict(state: ProducerState | None, event: SequenceEvent) -> BrokerVerdict:
     """Return the leader's answer. `state` is None if it does not know the producer."""
     verdict = decide(state, event, KAFKA)
+    if verdict is Verdict.APPENDED:  # nearly always; a look into `_OF` takes as long as the rest
+        return BrokerVerdict.APPENDED
     if verdict is not Verdict.DUPLICATE:
         return _OF[verdict]
     is_retained = state is not None and Range(event.first, event.last) in state.ranges
@@ -63,7 +65,7 @@ def acknowledged(
     If the verdict is that it should have been rejected, nothing is known of the sequences before
     it.
     """
-    is_next = verdict in {BrokerVerdict.APPENDED, BrokerVerdict.UNKNOWN_PRODUCER}
+    is_next = verdict is BrokerVerdict.APPENDED or verdict is BrokerVerdict.UNKNOWN_PRODUCER
     found = after(state if is_next else None, event, Verdict.APPENDED, KAFKA)
     assert found is not None
     return found

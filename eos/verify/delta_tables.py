@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
@@ -75,6 +76,27 @@ def _read_table(table: Table, app: str) -> TableWrite | str:
         )
     except (TableNotFoundError, DeltaError, OSError) as error:
         return f"can't be read ({str(error).splitlines()[0][:200]})"
+
+
+def files_in_use(table: Table, paths: Sequence[str]) -> set[str] | str:
+    """Return which data files the table's newest version uses, or why that can't be read.
+
+    `paths` are as in the log. The library may decode them."""
+    if not paths:
+        return set()
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        used = pa.table(DeltaTable(str(local_path(table.path))).get_add_actions())["path"]
+    except (DeltaError, OSError) as error:
+        return f"the table can't be read ({str(error).splitlines()[0][:200]})"
+    wanted = {unquote(path): path for path in paths}
+    names = pa.array([*wanted, *wanted.values()], used.type)
+    found = used.filter(pc.is_in(used, value_set=names)).to_pylist()
+    return {wanted.get(name, name) for name in found}
 
 
 def check_tables(

@@ -115,7 +115,8 @@ def _dropped_text(dropped: DropCheck) -> str:
 
 def _table_text(proof: TableProof) -> str:
     commits = plural(proof.commits, "commit")
-    parts = [f"{commits} for {proof.micro_batches:,} micro-batches, {proof.rows_text}"]
+    counts = f"{commits} for {proof.micro_batches:,} micro-batches, {proof.rows_text}"
+    parts = [f"{counts}, {plural(proof.files.checked, 'data file')}"]
     if proof.uncounted:
         parts.append(f"the ledger has no row counts of {plural(proof.uncounted, 'commit')}")
     if proof.earlier:

@@ -25,6 +25,7 @@ class OwnCommit:
     version: int
     changes_rows: bool
     rows: RowCounts | None
+    sha256: str | None
     repeated: int | None = None
 
 
@@ -57,7 +58,8 @@ class TableCommits:
                 continue
             self.end = version + 1
             if commit.wrote is not None and not commit.is_restore:
-                self._add(commit.wrote, OwnCommit(version, commit.changes_rows, commit.rows))
+                own = OwnCommit(version, commit.changes_rows, commit.rows, commit.sha256)
+                self._add(commit.wrote, own)
 
     def take(self, offset: int) -> OwnCommit | None:
         """Return and remove the commit that names this ledger record; None if there is none."""

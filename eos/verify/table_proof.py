@@ -1,9 +1,10 @@
-"""Does a Delta table have one commit for each committed micro-batch, with the right row counts?
+"""Does a Delta table have one commit for each committed micro-batch, with the right content?
 
 A ledger record has the state of each table before its own transaction. So a micro-batch owes a
 table its rows if its record names that table. The next record confirms the write: it names the
-micro-batch as the table's last write, and has the row counts that Delta reported then. The commit
-itself is in the table's log, under the pipeline's application id and the ledger record's offset.
+micro-batch as the table's last write, and has the row counts that Delta reported then, and a digest
+of the commit. The commit itself is in the table's log, under the pipeline's application id and the
+ledger record's offset.
 
 An operator may let the pipeline resume with a table as it is (`eos recover --accept-table`). What
 the table lacks then is reported as out of reach.
@@ -24,6 +25,7 @@ from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.progress import TablePoint
 from eos.verify.table_commits import OwnCommit, TableCommits
+from eos.verify.table_files import TableFiles
 
 _DAMAGE_MAX = 10_000  # findings that wait for an operator's record, which may accept them
 _UNCONFIRMED = "no later ledger record confirms them, and the table's log lacks them"
@@ -44,10 +46,10 @@ class _Unproven:
 class TableProof:
     """The proof of one table, record by record of the ledger.
 
-    Of the `micro_batches` that owe the table rows, `commits` have a commit in its log. The ledger
-    lacks the row counts of `uncounted` commits; `rows` sums those that agree. The `earlier` ones
-    wrote an earlier table of this name. `_owed` is the newest micro-batch, until a later record
-    confirms its write.
+    Of the `micro_batches` that owe the table rows, `commits` have a commit in its log, and
+    `unchanged` of them the ledger's digest. The ledger lacks the row counts of `uncounted` commits;
+    `rows` sums those that agree. The `earlier` ones wrote an earlier table of this name. `_owed` is
+    the newest micro-batch, until a later record confirms its write.
     """
 
     table: Table
@@ -56,9 +58,11 @@ class TableProof:
     findings: Findings
     micro_batches: int = 0
     commits: int = 0
+    unchanged: int = 0
     uncounted: int = 0
     earlier: int = 0
     rows: RowCounts = field(default_factory=lambda: RowCounts(0))
+    files: TableFiles = field(init=False)
     _owed: Witness | None = None
     _first: int | None = None  # the first ledger record that was seen; 0 if the proof resumed
     _last: int = -1
@@ -66,6 +70,9 @@ class TableProof:
     _is_followed: bool = False  # the last record has the table
     _damage: list[Finding] = field(default_factory=list)
     _unproven: dict[str, _Unproven] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.files = TableFiles(self.table, self.found.log)
 
     def resume(self, point: TablePoint, ledger_offset: int) -> None:
         """Resume where the last verification ended, unless the table was recreated since.
@@ -90,7 +97,7 @@ class TableProof:
         self._confirm(each, state)
         if each.witness.kind == "recovery" and state is None and self._is_followed:
             self._report(accepted=each.witness)
-        elif len(self._damage) >= _DAMAGE_MAX:
+        elif len(self._damage) >= _DAMAGE_MAX or self.files.is_full:
             self._report()
         self._is_followed = state is not None
         if state is None or not each.is_attempt:
@@ -131,6 +138,9 @@ class TableProof:
         return {
             "micro_batches": self.micro_batches,
             "commits": self.commits,
+            "unchanged": self.unchanged,
+            "files": self.files.checked,
+            "replaced_files": self.files.replaced,
             **self.rows._asdict(),
             "uncounted": self.uncounted,
             "earlier": self.earlier,
@@ -156,7 +166,7 @@ class TableProof:
         commit = self.found.take(offset)
         if commit is not None:
             self._version = max(self._version, commit.version)
-            self._check(owed, commit, state.rows if state else None)
+            self._check(owed, commit, state)
         elif self.found.may_be_unread(offset):
             which = f"commits up to version {self.found.unread} of its log"
             self._add_unproven(offset, f"{which} are deleted, damaged, or too many to keep")
@@ -179,39 +189,47 @@ class TableProof:
         elif self.found.may_be_unread(offset) or (oldest is not None and offset > oldest):
             self._add_unproven(offset, _TRIMMED)
 
-    def _check(self, owed: Witness, commit: OwnCommit, expected: RowCounts | None) -> None:
+    def _check(self, owed: Witness, commit: OwnCommit, expected: TableState | None) -> None:
+        """Compare a commit with the ledger, and with its data files."""
         self.commits += 1
         if commit.repeated is not None:
             message = f"{self._place}: its versions {commit.version} and {commit.repeated} both "
             message += f"have the rows of {owed}"
             self._damage.append(Finding("delta_twice", message, witness=owed))
         try:
-            problem = self._differs(commit, expected)
+            count = self.files.check(commit.version, owed)
         except MissingCommitError:
             self._add_unproven(owed.ledger_offset, _COUNTLESS)
             return
+        counts = None if expected is None else expected.rows
+        problem = self._other_rows(commit.rows, counts, count)
         if problem:
             message = f"{self._place}: its version {commit.version} {problem}, of {owed}"
             self._damage.append(Finding("delta_rows", message, witness=owed))
-        elif expected is None:
+        elif expected is not None and expected.sha256 not in (None, commit.sha256):
+            message = f"{self._place}: its version {commit.version} was changed in the log: its "
+            message += f"SHA-256 is {commit.sha256}, but {expected.sha256} in the ledger, of {owed}"
+            self._damage.append(Finding("delta_changed", message, witness=owed))
+        elif counts is None:
             self.uncounted += 1
         elif commit.rows is None:
             self._add_unproven(owed.ledger_offset, _COUNTLESS)
         else:
-            both = zip(self.rows, expected, strict=True)
+            both = zip(self.rows, counts, strict=True)
             self.rows = RowCounts(*(sum(each) for each in both))
+        self.unchanged += expected is not None and expected.sha256 == commit.sha256
 
-    def _differs(self, commit: OwnCommit, expected: RowCounts | None) -> str:
-        """Return how a commit's row counts differ from the ledger or from its files; "" if not."""
-        rows = commit.rows
+    def _other_rows(
+        self, rows: RowCounts | None, expected: RowCounts | None, count: int | None
+    ) -> str:
+        """Return how a commit's row counts differ from the ledger, or from the `count` of its
+        files; "" if they do not."""
         if rows is None:
             return ""
         if expected is not None and rows != expected:
             return f"has {self._text(rows)}, but the ledger has {self._text(expected)}"
-        if self.table.keys:  # a merge also writes rows again that it did not change
-            return ""
-        count = self.found.log.added_rows(commit.version)
-        if count is not None and count != rows.inserted:
+        # A merge also writes rows again that it did not change.
+        if not self.table.keys and count is not None and count != rows.inserted:
             return f"has {self._text(rows)}, but its files have {count:,}"
         return ""
 
@@ -242,6 +260,8 @@ class TableProof:
                 replace(each, message=message, kind=FindingKind.GONE) if is_lost else each
             )
         self._damage.clear()
+        for each in self.files.findings():
+            self.findings.add(each)
 
     def _add_unproven(self, offset: int, reason: str) -> None:
         span = self._unproven.setdefault(reason, _Unproven(0, offset, offset))

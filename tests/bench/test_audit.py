@@ -17,7 +17,6 @@ from support import kafka_io
 from support.pipeline_copy import Copy, Job
 
 from eos.audit import rows as made
-from eos.audit import table as tables
 from eos.audit.follower import Follower
 from eos.audit.projection import Projection
 from eos.audit.reader import read_transactions, walk
@@ -105,7 +104,7 @@ def test_after_many_commits(
         "delta.logRetentionDuration": "interval 10 seconds",
         "delta.deletedFileRetentionDuration": "interval 30 seconds",
     }
-    monkeypatch.setattr(tables, "_SETTINGS", {**tables._SETTINGS, **faster})
+    monkeypatch.setattr(TransactionsTable, "settings", {**TransactionsTable.settings, **faster})
     table = TransactionsTable(tmp_path / "t")
     commits: list[float] = []
     cleans: list[float] = []

@@ -17,7 +17,6 @@ from support import kafka_io
 from support.pipeline_copy import Copy, Job, checked_receipts, write_pairs
 
 from eos.audit import producer_rows
-from eos.audit import table as tables
 from eos.audit.follower import Follower
 from eos.audit.producer_states import ProducerStates
 from eos.audit.producers_projection import ProducersResult
@@ -110,10 +109,10 @@ def follower_of(copy: Copy, folder: Path, arm: str) -> Follower | None:
     return follower
 
 
-def receipts_of(number: int) -> list[Receipt]:
+def receipts_of(number: int, at_ms: int) -> list[Receipt]:
     offset = number * 60
     batches = tuple(
-        AppendedBatch(10 * n, 10 * n + 9, offset + 10 * n, offset + 10 * n + 9, 1_000 * number)
+        AppendedBatch(10 * n, 10 * n + 9, offset + 10 * n, offset + 10 * n + 9, at_ms)
         for n in range(5)
     )
     sums = 50, offset, offset + 49, 5_000, 2**31
@@ -122,15 +121,15 @@ def receipts_of(number: int) -> list[Receipt]:
 
 def record(number: int) -> tuple[LedgerRecord, Marker]:
     """An attempt as it is read from the ledger, and its marker."""
-    attempt = {"receipts": [each.as_json() for each in receipts_of(number)]}
     position, at_ms = Position({}, {}, "q", number), 1_000 * number
+    attempt = {"receipts": [each.as_json() for each in receipts_of(number, at_ms)]}
     made = LedgerRecord("attempt", position, {}, at_ms, 2 * number, Identity(5, number), attempt)
     return made, Marker(2 * number + 1, Identity(5, number + 1), True, 0, at_ms)
 
 
 def record_size() -> int:
     number, identity = 1_000_000, Identity(5, 30_000)
-    made = AttemptRecord(1, identity, {}, receipts_of(number), 2**40)
+    made = AttemptRecord(1, identity, {}, receipts_of(number, 1_000 * number), 2**40)
     owner = {"deployment": "d", "host": "h", "process": 1}
     return len(encoded("p", owner, "attempt", Position({}, {}), made, identity=identity))
 
@@ -143,7 +142,7 @@ def test_its_growth(figures: Figures, tmp_path: Path, monkeypatch: pytest.Monkey
         "delta.logRetentionDuration": "interval 30 seconds",
         "delta.deletedFileRetentionDuration": "interval 30 seconds",
     }
-    monkeypatch.setattr(tables, "_PRODUCERS_SETTINGS", {**tables._PRODUCERS_SETTINGS, **faster})
+    monkeypatch.setattr(ProducersTable, "settings", {**ProducersTable.settings, **faster})
     table = ProducersTable(tmp_path / "producers")
     states = ProducerStates(TopicPartition("l", 0))
     commits: list[float] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -16,11 +17,16 @@ from support import lake
 from support.errors import raises
 from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
+from eos.checkpoint.files import LocalFiles
 from eos.config.load import load_profile
 from eos.delta import table as delta
+from eos.delta.log import DeltaLog
 from eos.delta.rows import require_fits
+from eos.finding import Witness
+from eos.kafka.api import Identity
 from eos.plan.delta_sink import Table
 from eos.spark.local_session import local_session
+from eos.verify.table_files import TableFiles, _ranges
 
 pytestmark = pytest.mark.spark
 APP = "app"
@@ -107,6 +113,40 @@ def test_columns_are_added_only_with_evolve(spark: SparkSession, merged: Table) 
     layout = delta.read_layout(spark, merged)
     assert layout.schema.names == [KEY, "n", "s"]
     require_fits(merged, wide.schema, layout)
+
+
+def test_files_that_spark_writes_agree_with_its_log(spark: SparkSession, tmp_path: Path) -> None:
+    """`eos verify` compares each file's footer with the log: rows, and the range of each column."""
+    rows = spark.range(12).selectExpr(
+        "CAST(id AS INT) AS n",
+        "id * 4000000000 AS big",
+        "date_add(DATE'1965-01-01', CAST(id * 400 AS INT)) AS day",
+        "timestamp_micros(id * 1000001) AS at",
+        "concat(repeat('\U0001f600', 20), 'x', id) AS text",
+        "CAST(id / 3 AS DECIMAL(12, 2)) AS cents",
+        "CAST(IF(id < 4, NULL, id) AS DECIMAL(10, 0)) AS whole",
+        "CAST(id / 3 AS FLOAT) AS real",
+        "id < 3 AS flag",
+        "named_struct('a.b', id) AS s",
+        "IF(id < 9, 'a b/\u00fc%', NULL) AS p",
+    )
+    for table in (
+        Table("parted", str(tmp_path / "parted"), partition_by=("p",)),
+        Table("merged", str(tmp_path / "merged"), keys=("n",)),
+    ):
+        delta.create(spark, table, rows.schema, APP, 3)
+        delta.write(rows, table, APP, 4)
+        newer = rows.where("n > 5").withColumn("n", rows.n + 3)
+        version = delta.write(newer, table, APP, 5).version
+        files = TableFiles(table, DeltaLog(LocalFiles(), table.path, APP))
+        witness = Witness(5, "attempt", 0, 1, Identity(5, 2))
+        counts = [files.check(each, witness) for each in range(1, version + 1)]
+        assert counts == [12, None if table.keys else 6]
+        assert list(files.findings()) == []
+        written = list(Path(table.path).rglob("part-*.parquet"))
+        compared = {name for each in written for name in _ranges(pq.read_metadata(each))}
+        assert compared >= {"n", "big", "day", "text", "s.a.b"}
+        assert files.checked > 2 - bool(table.keys)
 
 
 def test_the_layout_of_a_partitioned_table(spark: SparkSession, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from support.simulated_broker.wire import stored_at
 from eos.audit import projection as projections
 from eos.audit import reader as looking
 from eos.audit import rows as made
+from eos.audit import table as tables
 from eos.audit.projection import Projection
 from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
 from eos.errors import UnavailableError
@@ -169,6 +170,21 @@ def test_of_two_that_looked_at_the_same_time_one_writes(tmp_path):
         other.append(table_of(record(4)), "a", 4)
     assert other.known("a") == 6
     assert offsets(other) == [4, 4, 6, 6]
+
+
+def test_a_commit_by_another_process_is_seen(tmp_path, monkeypatch):
+    """By the log's next file, or once the snapshot is old: then that file may be deleted."""
+    table, other = TransactionsTable(tmp_path / "t"), TransactionsTable(tmp_path / "t")
+    before = -1
+    for offset in (4, 6, 8):
+        assert table.known("a") == other.known("a") == before
+        other.append(table_of(record(offset)), "a", offset)
+        before = offset
+    found = DeltaTable(tmp_path / "t")
+    found.create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f"{found.version():020}.json").unlink()
+    monkeypatch.setattr(tables, "_SNAPSHOT_S", 0.0)
+    assert table.known("a") == 8
 
 
 def test_many_pipelines_make_the_table_and_write_at_once(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from datetime import datetime, timedelta, timezone
@@ -12,6 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 from eos.checkpoint.files import LocalFiles
+from eos.delta.history import Commit
 from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_complete
 from eos.errors import PromiseBrokenError
@@ -129,22 +131,26 @@ def test_the_newest_write_has_the_row_counts_of_its_commit(table: Table) -> None
         write(table, at)
     log = DeltaLog(LocalFiles(), table.path, "app")
 
-    def rows_since(base: int, **about: object) -> RowCounts | None:
+    def last_since(base: int, **about: object) -> Commit | TableState:
         file = Path(table.path) / "_delta_log" / f"{1:020d}.json"
         lines = [{"txn": {"appId": "app", "version": 3}}, {"commitInfo": about}]
         file.write_text("\n".join(map(json.dumps, lines)))
-        known = TableState("id", 1, base, RowCounts(7))
+        known = TableState("id", 1, base, RowCounts(7), "ab")
         return require_complete("orders", table, log, known, 2)
 
     names = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
     merged = dict(zip(names, "123", strict=True))
-    assert rows_since(0, operation="WRITE", operationMetrics={"numOutputRows": "9"}) == (9, 0, 0)
-    assert rows_since(0, operation="MERGE", operationMetrics=merged) == (1, 2, 3)
-    assert rows_since(0, operation="MERGE", operationMetrics={names[0]: "1"}) is None
+    last = last_since(0, operation="WRITE", operationMetrics={"numOutputRows": "9"})
+    assert last.rows == (9, 0, 0)
+    raw = (Path(table.path) / "_delta_log" / f"{1:020d}.json").read_bytes()
+    assert last.sha256 == hashlib.sha256(raw).hexdigest()
+    assert last_since(0, operation="MERGE", operationMetrics=merged).rows == (1, 2, 3)
+    assert last_since(0, operation="MERGE", operationMetrics={names[0]: "1"}).rows is None
     # No ledger record could have this number.
     too_many = {"numOutputRows": str(2**63)}
-    assert rows_since(0, operation="WRITE", operationMetrics=too_many) is None
-    assert rows_since(1, operation="WRITE") == (7, 0, 0)  # nothing was written since
+    assert last_since(0, operation="WRITE", operationMetrics=too_many).rows is None
+    last = last_since(1, operation="WRITE")  # nothing was written since
+    assert (last.rows, last.sha256) == ((7, 0, 0), "ab")
 
 
 def test_a_long_commit_is_read_line_by_line(table: Table) -> None:

@@ -170,14 +170,14 @@ def test_a_verification_that_finds_a_loss() -> None:
 
 def test_a_verification_of_delta_tables() -> None:
     proofs = {}
-    for name, keys, rows in (
-        ("orders_history", (), RowCounts(4_000_000)),
-        ("orders_now", ("order_id",), RowCounts(3_000_000, 1_000_000)),
+    for name, keys, rows, files in (
+        ("orders_history", (), RowCounts(4_000_000), 32),
+        ("orders_now", ("order_id",), RowCounts(3_000_000, 1_000_000), 4),
     ):
         commits = TableCommits(DeltaLog(LocalFiles(), "/lake", "app"))
         proof = TableProof(Table(name, "/lake", keys), "id", commits, Findings())
         proof.micro_batches = proof.commits = 8
-        proof.rows = rows
+        proof.rows, proof.files.checked = rows, files
         proofs[name] = proof
     require_shown(BLOCKS["verify.md-3"], rendered(Findings(), tables=proofs))
 

@@ -34,7 +34,7 @@ POSITION = Position(
     checkpoint="0007-77-3",
     producers="12/0f3a/991",
     validate_first=8,
-    tables={"history": TableState("7f", 12, 3, RowCounts(5, 2, 1))},
+    tables={"history": TableState("7f", 12, 3, RowCounts(5, 2, 1), "0f" * 32)},
 )
 ROUNDS = 2_000
 
@@ -157,6 +157,9 @@ def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
         (["tables", "history", "rows"], [1, 2, -1]),
         (["tables", "history", "rows"], [1, 2, 2**63]),
         (["tables", "history", "rows"], [1, 2, True]),
+        (["tables", "history", "sha256"], None),
+        (["tables", "history", "sha256"], "0f" * 31),
+        (["tables", "history", "sha256"], "0F" * 32),
         (["attempt"], None),
         (["attempt", "starts", "events", "0"], 6),
         (["attempt", "starts", "other"], {"0": 1}),

@@ -5,11 +5,13 @@ Only the names of delta-rs's metrics are replaced by those of Spark.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -36,6 +38,7 @@ class Lake:
     records: list[CommittedAttempt] = field(default_factory=list)
     state: TableState | None = None
     offset: int = 0  # of the next ledger record
+    has_digests: bool = True  # older releases had none
 
     @property
     def place(self) -> Path:
@@ -63,7 +66,16 @@ class Lake:
         for _ in range(count):
             offset = self.note("attempt")
             version = self.write(offset)
-            self.state = TableState(self.state.id, offset, version, RowCounts(ROWS))
+            self.state = self.state._replace(at=offset, version=version, rows=RowCounts(ROWS))
+            self.note_digest()
+
+    def note_digest(self) -> None:
+        """Put the digest of the table's last write into the next ledger record."""
+        assert self.state is not None
+        assert self.state.version is not None
+        if self.has_digests:
+            raw = self.file(self.state.version).read_bytes()
+            self.state = self.state._replace(sha256=hashlib.sha256(raw).hexdigest())
 
     def write(self, offset: int, rows: int = ROWS) -> int:
         """Append rows as the ledger record `offset`, and return the table's new version."""
@@ -73,6 +85,12 @@ class Lake:
         version = DeltaTable(self.table.path).version()
         self.edit(version, commitInfo=lambda it: as_spark(it, numOutputRows=rows))
         return version
+
+    def data_file(self, version: int) -> Path:
+        """Return the place of the only data file that a commit added."""
+        actions = map(json.loads, self.file(version).read_text().splitlines())
+        (added,) = [each["add"]["path"] for each in actions if "add" in each]
+        return Path(self.table.path) / unquote(added)
 
     def file(self, version: int) -> Path:
         return self.place / f"{version:020d}.json"

@@ -1,0 +1,175 @@
+"""Are the data files that a micro-batch added to a Delta table still those that its log describes?
+
+For each file the log has its size, its number of rows, and the lowest and highest value of the
+first columns. The file's own footer has the same numbers, so no row is read. A table that was
+changed on purpose (OPTIMIZE, DELETE, a merge) no longer uses some of the files. So a file that
+differs is a finding only if the table's newest version uses it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from eos.delta.log import DeltaLog, FileAction
+from eos.finding import Finding, FindingKind, Witness
+from eos.location import local_path
+from eos.plan.delta_sink import Table
+from eos.plural import plural
+from eos.verify.delta_tables import files_in_use
+
+_SUSPECTS_MAX = 10_000  # files that differ and wait for a look at the newest version
+# Characters of a text that are compared. Writers cut long ones: Delta's after 32 characters,
+# Parquet's after 64 bytes, and then they raise the last character of the highest one.
+_PREFIX = 15
+
+
+class _Suspect(NamedTuple):
+    """A file that differs from the log."""
+
+    path: str
+    problem: str
+    version: int
+    owed: Witness
+
+
+@dataclass(slots=True)
+class TableFiles:
+    """The data files of a table's micro-batches: `checked` agree with the log, `replaced` differ,
+    but the table does not use them any more."""
+
+    table: Table
+    log: DeltaLog
+    checked: int = 0
+    replaced: int = 0
+    _suspects: list[_Suspect] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether `findings` must be called before more commits are checked."""
+        return len(self._suspects) >= _SUSPECTS_MAX
+
+    def check(self, version: int, owed: Witness) -> int | None:
+        """Check the files that a commit added, and return how many rows they have by the log.
+
+        Return None if the commit removed files, too, or if the log has no count for a file."""
+        rows: int | None = 0
+        for each in self.log.file_actions(version):
+            records = each.records if each.is_added else None
+            rows = None if rows is None or records is None else rows + records
+            if each.is_added and (place := _place(self.table, each.path)) is not None:
+                self.checked += 1
+                if problem := _difference(place, each):
+                    self._suspects.append(_Suspect(each.path, problem, version, owed))
+        return rows
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a finding for each commit with a file that differs and is still in use.
+
+        The newest version is read after the files, so a file that was deleted meanwhile is not in
+        use."""
+        suspects, self._suspects = self._suspects, []
+        self.checked -= len(suspects)
+        where = f"the table {self.table.name} ({self.table.path})"
+        used = files_in_use(self.table, [each.path for each in suspects])
+        if isinstance(used, str):
+            message = f"{where}: {plural(len(suspects), 'data file')} could not be proven: {used}"
+            yield Finding("delta_unproven", message, kind=FindingKind.GONE)
+            return
+        wrong: dict[int, list[_Suspect]] = {}
+        for each in suspects:
+            if each.path in used:
+                wrong.setdefault(each.version, []).append(each)
+            else:
+                self.replaced += 1
+        for version, (first, *others) in wrong.items():
+            more = f"; it has {plural(len(others), 'more such file')}" if others else ""
+            message = f"{where}: the file {first.path} of its version {version} {first.problem}, "
+            yield Finding("delta_file", f"{message}of {first.owed}{more}", witness=first.owed)
+
+
+def _place(table: Table, path: str) -> Path | None:
+    """Return a file's place on this machine; None if it is elsewhere."""
+    folder, file = local_path(table.path), local_path(unquote(path))
+    return None if folder is None or file is None else folder / file
+
+
+def _difference(place: Path, file: FileAction) -> str:
+    """Return how a file differs from the log; "" if it does not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        size = place.stat().st_size
+        if file.size is not None and size != file.size:
+            return f"has {size:,} bytes, but {file.size:,} in the log"
+        footer = pq.read_metadata(place)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return f"can't be read ({str(error).splitlines()[0][:200]})"
+    if file.records is not None and footer.num_rows != file.records:
+        return f"has {footer.num_rows:,} rows, but {file.records:,} in the log"
+    if file.stats.get("tightBounds", True) is not True:
+        return ""  # the log has bounds that no row need reach
+    return next(_other_ranges(footer, file.stats), "")
+
+
+def _other_ranges(footer: Any, stats: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each column whose lowest or highest value in the footer differs from the log."""
+    lowest, highest = _flat(stats.get("minValues")), _flat(stats.get("maxValues"))
+    for name, (low, high) in _ranges(footer).items():
+        if not (_agrees(low, lowest.get(name)) and _agrees(high, highest.get(name))):
+            span = f"from {low!r} to {high!r}"[:200]
+            logged = f"{lowest.get(name)!r} to {highest.get(name)!r}"[:200]
+            yield f"has {name} {span}, but {logged} in the log"
+
+
+def _ranges(footer: Any) -> dict[str, tuple[Any, Any]]:
+    """Return each column's lowest and highest value. Columns are left out if a row group has no
+    such statistics, or if they are of a type that is not compared."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for at in range(footer.num_columns):
+        name, values = footer.schema.column(at).path, list[Any]()
+        for group in range(footer.num_row_groups):
+            statistics = footer.row_group(group).column(at).statistics
+            try:
+                has_values = statistics is not None and statistics.has_min_max
+                ends = [statistics.min, statistics.max] if has_values else [None]
+            except (ValueError, OverflowError, NotImplementedError):
+                ends = [None]
+            values += map(_comparable, ends)
+        if values and None not in values:
+            found[name] = min(values), max(values)
+    return found
+
+
+def _comparable(value: Any) -> int | str | None:
+    """Return a whole number, a text or a date as the log has it; None for other types, which the
+    log rounds."""
+    if type(value) is dt.date:
+        return value.isoformat()
+    return value if type(value) in (int, str) else None
+
+
+def _agrees(value: Any, logged: Any) -> bool:
+    if isinstance(value, str) and isinstance(logged, str):
+        return value[:_PREFIX] == logged[:_PREFIX]
+    return type(value) is not type(logged) or bool(value == logged)
+
+
+def _flat(values: Any) -> dict[str, Any]:
+    """Return the values of nested columns by their path, as a footer names them."""
+    found: dict[str, Any] = {}
+    left = [("", values)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{path}.{name}" if path else name, each) for name, each in value.items()]
+        else:
+            found[path] = value
+    return found
