@@ -183,6 +183,17 @@ class UnavailableError(EosError):
     recovery = Recovery.RESTART
 
 
+def unexpected(error: BaseException) -> UnavailableError:
+    """Return the error to report for an exception that is none of this module's."""
+    kind, lines = type(error).__name__, str(error).strip().splitlines()
+    reason = lines[0][:500] if lines else "no message"
+    return UnavailableError(
+        "unexpected_error",
+        f"{kind}: {reason}",
+        hint="set EOS_TRACE=1 for the stack trace; Spark's log may have more details",
+    )
+
+
 class AttemptFailedError(EosError):
     """A failed attempt: abort it and retry the micro-batch under a new epoch."""
 

@@ -44,9 +44,12 @@ class LogForm:
         return LEVELS.index(level) >= LEVELS.index(self.level)
 
     def line(self, level: str, message: str, fields: Mapping[str, Any]) -> str:
-        """Return a line of the log, without a line feed."""
+        """Return a line of the log, without a line feed.
+
+        A process with several pipelines has the field `pipeline` in the lines of each."""
         if self.is_console:
-            return f"eos: {one_line(message)}"
+            name = fields.get("pipeline")
+            return f"eos: {name}: {one_line(message)}" if name else f"eos: {one_line(message)}"
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         time = now.removesuffix("+00:00") + "Z"
         named = {"pipeline": self.pipeline} if self.pipeline else {}

@@ -176,8 +176,8 @@ def _run(eos: Parser) -> None:
     The launcher parses the arguments of a run itself, because some of them are passed on to
     spark-submit.
     """
-    run = eos.add_verb("run", "Run a pipeline; takes the arguments of ./spark-submit.sh.")
-    run.add_argument("pipeline")
+    run = eos.add_verb("run", "Run pipelines; takes the arguments of ./spark-submit.sh.")
+    run.add_argument("pipelines", nargs="+")
     for option, valid in VALUES.items():
         run.add_argument(option, choices=valid or None)
     for flag in sorted(FLAGS):

@@ -1,6 +1,6 @@
-"""The start of a pipeline. `eos run` and `./spark-submit.sh` both execute this module:
+"""The start of pipelines. `eos run` and `./spark-submit.sh` both execute this module:
 
-    python -m eos.cli.run PIPELINE ...
+    python -m eos.cli.run PIPELINE... [OPTIONS]
 
 A pipeline file that `eos lint` would reject is rejected here, before a broker or a JVM starts or
 anything is downloaded for them.
@@ -18,12 +18,18 @@ from eos.launch import startup_signals
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
-    """Start a pipeline that is given by its name or its path."""
-    if arguments and not arguments[0].startswith("-") and not Path(arguments[0]).exists():
-        from eos.cli.pipeline_argument import file_of  # late: a path needs no settings
+    """Start pipelines that are given by their names or their paths."""
+    from eos.launch.options import leading_pipelines  # late: signals are handled first
 
-        arguments = [str(file_of(arguments[0])), *arguments[1:]]
-    become(arguments)
+    pipelines = leading_pipelines(arguments)
+    found = [each if Path(each).exists() else _file_of(each) for each in pipelines]
+    become([*found, *arguments[len(pipelines) :]])
+
+
+def _file_of(name: str) -> str:
+    from eos.cli.pipeline_argument import file_of  # late: a path needs no settings
+
+    return str(file_of(name))
 
 
 def become(arguments: Sequence[str]) -> NoReturn:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from eos.config.trigger import Ending
 
 HELP = """\
-usage: ./spark-submit.sh PIPELINE.yaml [options] [spark-submit's options]
+usage: ./spark-submit.sh PIPELINE.yaml ... [options] [spark-submit's options]
        ./spark-submit.sh VERB ...      same as `eos VERB ...`: status, recover, audit, ...
 
-Run a pipeline. Data goes to stdout, everything else to stderr.
+Run a pipeline, or several in one Spark application: docs/several-pipelines.md. Data goes to stdout,
+everything else to stderr.
 
   --profile NAME|PATH  profile to run with: conf/NAME.yaml, or a path (default: $EOS_PROFILE, then
                        `local`, which starts an embedded Kafka broker)
@@ -48,7 +51,8 @@ Example:
   ./spark-submit.sh pipelines/quickstart/pipeline.yaml --profile local
 
 Exit codes: 0 success, 1 findings, 2 usage error, 3 fenced (do not restart), 4 exactly-once can't
-be guaranteed (needs an operator), 5 transient failure (restart).
+be guaranteed (needs an operator), 5 transient failure (restart). Of several pipelines, the worst:
+4 before 3, 2 and 5.
 """
 
 # Options that replace the pipeline's `trigger` by one with which the run ends on its own.
@@ -60,12 +64,13 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "--log-format": log_lines.FORMATS,
     "--log-level": log_lines.LEVELS,
 }
-FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
+OF_ONE = frozenset({"--json", "--demo-crash"})
+FLAGS = frozenset({"--take-over", "--accept-state-loss", *OF_ONE, *ENDINGS})
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    pipeline: Path
+    pipelines: tuple[Path, ...]
     profile: str | None
     as_json: bool
     demo_crash: bool
@@ -77,13 +82,18 @@ class Options:
     log_level: str = log_lines.DEFAULT_LEVEL
     until: str | None = None
 
+    @property
+    def are_several(self) -> bool:
+        return len(self.pipelines) > 1
+
 
 def parse(arguments: Sequence[str]) -> Options:
     """Parse the arguments of a run; raise UsageError if they are invalid.
 
-    The pipeline must be the first argument, because after an option of spark-submit it could be
+    The pipelines must be the first arguments, because after an option of spark-submit one could be
     mistaken for that option's value."""
-    if not arguments or arguments[0].startswith("-"):
+    pipelines = leading_pipelines(arguments)
+    if not pipelines:
         raise UsageError(
             "pipeline_argument_missing",
             "the first argument must be a pipeline file",
@@ -91,8 +101,8 @@ def parse(arguments: Sequence[str]) -> Options:
             "pipelines of a project",
         )
     values: dict[str, str] = {}
-    spark, flags = [], set()
-    rest = iter(arguments[1:])
+    spark, flags = list[str](), set[str]()
+    rest = iter(arguments[len(pipelines) :])
     for argument in rest:
         option, _, value = argument.partition("=")
         if argument in FLAGS:
@@ -104,8 +114,10 @@ def parse(arguments: Sequence[str]) -> Options:
     require_known(spark, {*FLAGS, *VALUES})
     until = values.get("--until")
     instant_before_now(until)
+    if len(pipelines) > 1:
+        _refuse_of_one(flags)
     return Options(
-        _pipeline(arguments[0]),
+        tuple(map(_pipeline, pipelines)),
         values.get("--profile"),
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
@@ -117,6 +129,21 @@ def parse(arguments: Sequence[str]) -> Options:
         log_level=values.get("--log-level", log_lines.DEFAULT_LEVEL),
         until=until,
     )
+
+
+def leading_pipelines(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the pipelines of a run's arguments: all arguments before the first option."""
+    return list(takewhile(lambda each: not each.startswith("-"), arguments))
+
+
+def _refuse_of_one(flags: AbstractSet[str]) -> None:
+    found = sorted(flags & OF_ONE)
+    if found:
+        raise UsageError(
+            "option_of_one_pipeline",
+            f"{' and '.join(found)} can't be used with several pipelines: demos run alone",
+            hint=f"remove {' and '.join(found)}, or name one pipeline",
+        )
 
 
 def ends_of(ends: Ending | None, until: str | None) -> Ending | None:

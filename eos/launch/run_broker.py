@@ -19,10 +19,11 @@ from eos.local.embedded_kafka import EmbeddedKafka
 class LocalKafka:
     """The embedded broker of one run, and the demo of its pipeline.
 
-    `address` is the file for which the driver waits. `timing` reports the steps of the startup."""
+    `pipeline` is None if the run has several: their demos are not loaded. `address` is the file for
+    which the driver waits. `timing` reports the steps of the startup."""
 
     kafka: EmbeddedKafka
-    pipeline: Path
+    pipeline: Path | None
     address: Path
     timing: Callable[[str], None]
     demo: Demo | None = field(default=None, init=False)
@@ -37,7 +38,8 @@ class LocalKafka:
         self.timing("starting the broker")
         self.kafka.start()
         self.timing("the broker serves")
-        self.demo = find_demo(self.pipeline, self.kafka.bootstrap)
+        if self.pipeline is not None:
+            self.demo = find_demo(self.pipeline, self.kafka.bootstrap)
         self.loaded = self.demo.load() if self.demo else None
         unfinished = self.address.with_suffix(".new")
         unfinished.write_text(self.kafka.bootstrap, encoding="ascii")

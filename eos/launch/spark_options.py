@@ -45,7 +45,7 @@ def _unknown(option: str, known: Sequence[str]) -> UsageError:
     if not option.startswith("-"):
         return UsageError(
             "argument_unexpected",
-            f"unexpected argument `{option}`: a run has one pipeline, which is the first argument",
+            f"unexpected argument `{option}`: the pipelines of a run precede all options",
             hint="put quotes around a value that contains spaces",
         )
     return UsageError(

@@ -59,7 +59,7 @@ def hold() -> None:
 
 
 def report_unstarted() -> None:
-    """Report that the pipeline never ran: on stderr, and to the launcher if there is one."""
+    """Report that no pipeline ran: on stderr, and to the launcher if there is one."""
     from eos.local.processes import DRIVER_PID_FILE, last_words
 
     last_words(STOPPED_EARLY)

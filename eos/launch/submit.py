@@ -40,9 +40,14 @@ TERMINAL = "EOS_TERMINAL"  # as in eos.observe.live, which this package may not 
 CRASH_POINT = "first_produce:after:both"
 
 
+# Several pipelines share the executors' slots evenly. By default the jobs of one that works off a
+# backlog would use all slots first.
+SHARED_SPARK = {"spark.scheduler.mode": "FAIR"}
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The spark-submit command of one pipeline. Each call of `run` starts a driver and waits."""
+    """The spark-submit command of a run. Each call of `run` starts a driver and waits."""
 
     words: tuple[str, ...]
     environment: dict[str, str]
@@ -80,7 +85,7 @@ class Application:
 
 
 def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
-    """Run a pipeline and return the exit code.
+    """Run a pipeline, or several, and return the exit code.
 
     `validate` checks a pipeline file and its steps, and raises UsageError. It is an argument,
     because this package must not import the modules that can check steps."""
@@ -100,8 +105,9 @@ def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
 
 
 def _submit(options: Options, validate: Validator | None) -> int:
-    pipeline, profile = _read(options, validate)
-    log_lines.name_pipeline(pipeline.name)
+    pipelines, profile = _read(options, validate)
+    if not options.are_several:
+        log_lines.name_pipeline(pipelines[0].name)
     logs = _logs(options, profile)
     java = ensure_java()
     ensure_native()
@@ -112,7 +118,7 @@ def _submit(options: Options, validate: Validator | None) -> int:
             local = stack.enter_context(_local(options, profile))
         folder = spark.local_dir(profile.spark.conf, options.spark)
         run = stack.enter_context(scratch(folder))
-        app = _application(options, profile, pipeline, java, local, logs, run)
+        app = _application(options, profile, pipelines, java, local, logs, run)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
@@ -124,27 +130,34 @@ def _submit(options: Options, validate: Validator | None) -> int:
         return code
 
 
-def _read(options: Options, validate: Validator | None) -> tuple[PipelineFile, ProfileFile]:
-    """Load and validate pipeline file and profile.
+def _read(
+    options: Options, validate: Validator | None
+) -> tuple[Sequence[PipelineFile], ProfileFile]:
+    """Load and validate pipeline files and profile.
 
     Call this first, so that an invalid file is rejected before Java, jars or a broker are needed.
     """
     from eos.config.load import load_pipeline, load_profile
     from eos.config.secrets import require_hidden
+    from eos.config.several import require_compatible
 
     if validate is not None:
-        validate(options.pipeline)
-    pipeline = load_pipeline(options.pipeline, ends=options.ends)
-    profile = load_profile(options.profile, pipeline.project_root)
-    require_hidden(pipeline, profile)
-    return pipeline, profile
+        for path in options.pipelines:
+            validate(path)
+    pipelines = [load_pipeline(path, ends=options.ends) for path in options.pipelines]
+    require_compatible(pipelines)
+    profile = load_profile(options.profile, pipelines[0].project_root)
+    for each in pipelines:
+        require_hidden(each, profile)
+    return pipelines, profile
 
 
 def _logs(options: Options, profile: ProfileFile) -> Path:
     """Create and return the run's log folder, and before it the state root.
 
-    Raise UsageError if the state root can't be created or written."""
-    logs = profile.local_root / "logs" / options.pipeline.parent.name
+    The logs of several pipelines are in the folder of the first one, whose lock their process
+    holds. Raise UsageError if the state root can't be created or written."""
+    logs = profile.local_root / "logs" / options.pipelines[0].parent.name
     try:
         private_files.prepare_root(profile.local_root, profile.state.group)
         private_files.own(logs)
@@ -165,7 +178,8 @@ def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
     say(f"embedded Kafka broker, data in {kafka.root}")
     with tempfile.TemporaryDirectory(prefix="eos-") as folder:
         try:
-            yield LocalKafka(kafka, options.pipeline, Path(folder) / "address", _timing)
+            demo_of = None if options.are_several else options.pipelines[0]
+            yield LocalKafka(kafka, demo_of, Path(folder) / "address", _timing)
         finally:
             kafka.stop()
 
@@ -173,13 +187,14 @@ def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
 def _application(
     options: Options,
     profile: ProfileFile,
-    pipeline: PipelineFile,
+    pipelines: Sequence[PipelineFile],
     java: Java,
     local: LocalKafka | None,
     logs: Path,
     run: Scratch,
 ) -> Application:
-    job = [str(options.pipeline)]
+    job = [str(path) for path in options.pipelines]
+    project = pipelines[0].project_root
     if options.profile:
         job += ["--profile", options.profile]
     if local:
@@ -197,17 +212,17 @@ def _application(
         found,
         job,
         profile.spark.master,
-        profile.spark.conf,
+        {**(SHARED_SPARK if options.are_several else {}), **profile.spark.conf},
         options.spark,
         profile.local_root / "ship",
-        pipeline.project_root,
-        with_delta=pipeline.has_delta,
+        project,
+        with_delta=any(each.has_delta for each in pipelines),
         sockets=run.folder,
     )
     master = spark.master_of(options.spark) or profile.spark.master
-    environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
+    environment = spark.environment(found, java.home, master, logs, project)
     environment = run.environment(environment)
-    if options.log_format == log_lines.CONSOLE:
+    if options.log_format == log_lines.CONSOLE and not options.are_several:
         environment |= terminal()
     archive = spark.archive(found, java, master, arguments)
     bootstrap = profile.kafka.bootstrap or ()

@@ -22,8 +22,12 @@ _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
 class Console:
-    def __init__(self, stream: TextIO | None = None, *, has_colour: bool = False) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, *, has_colour: bool = False, pipeline: str = ""
+    ) -> None:
+        """`pipeline` is to be named in each line, because the process runs several."""
         self._stream = sys.stderr if stream is None else stream
+        self._named = {"pipeline": pipeline} if pipeline else {}
         self._has_colour = has_colour or (self._stream.isatty() and not os.environ.get("NO_COLOR"))
 
     def __call__(self, event: events.Event) -> None:
@@ -36,7 +40,8 @@ class Console:
         has_colour = self._has_colour and form.is_console and level == "warning"
         colour, end = (_YELLOW, _END) if has_colour else ("", "")
         # Write each line in one call, because other threads and Spark print to the same stream.
-        self._stream.write(f"{colour}{form.line(level, text, fields_of(event))}{end}\n")
+        fields = {**self._named, **fields_of(event)}
+        self._stream.write(f"{colour}{form.line(level, text, fields)}{end}\n")
         self._stream.flush()
 
 

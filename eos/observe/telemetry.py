@@ -21,6 +21,7 @@ from eos.observe.otlp_metrics import OtlpMetrics
 from eos.observe.traces import RunTraces
 
 _TIMEOUT_S = 10
+_SILENT = logging.NullHandler()  # one for all runs of this process
 
 
 def resource_of(pipeline: str) -> Resource:
@@ -59,7 +60,7 @@ def reported_once(warn: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        logger.addHandler(logging.NullHandler())
+        logger.addHandler(_SILENT)
         logger.removeHandler(handler)
 
 

@@ -105,7 +105,7 @@ class Jobs:
         plan = self.stages.plan
         if self.is_in_one_task:
             found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup))
-        elif rows.reader.task_count <= self.stages.reader.slots:
+        elif rows.reader.task_count <= self.stages.reader.barrier_tasks_max:
             found = self._side_by_side(rows, targets, dedup)
         else:
             found = self._in_two_stages(rows, plan.sinks, targets, dedup)[1]

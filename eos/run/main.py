@@ -1,4 +1,4 @@
-"""Run one pipeline from the command line of `eos/job/run.py`, and return its exit code."""
+"""Run pipelines from the command line of `eos/job/run.py`, and return the exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos import log_lines
-from eos.errors import EosError, UnavailableError, report
+from eos.errors import EosError, report, unexpected
 from eos.launch import startup_signals
 from eos.launch.options import ends_of, instant_before_now
 from eos.local.processes import announce, die_with_parent
@@ -16,7 +16,7 @@ from eos.spark.installed_pyspark import prefer_installed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one pipeline, and return the exit code."""
+    """Run one pipeline or several, and return the exit code."""
     # First, because the launcher waits for `announce` and then forwards the signals that it held
     # back.
     startup_signals.listen()
@@ -26,44 +26,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     log_lines.choose(options.log_format, options.log_level)
     try:
-        # Imported late: a wrong command line is rejected before Spark is loaded.
-        from eos.run.pipeline import run
-
-        run(
-            Path(options.pipeline),
-            options.profile,
-            options.bootstrap,
-            options.bootstrap_from,
-            ends=ends_of(options.ends, options.until),
-            take_over=options.take_over,
-            accepts_state_loss=options.accept_state_loss,
-            until_ms=instant_before_now(options.until),
-        )
+        return _run(options)
     except EosError as error:
         return report(error)
-    # SIGINT during the startup: SparkContext replaces the handler until `Stopping.listen` runs
-    # again.
+    # SIGINT during the startup: SparkContext replaces the handler until `StopSignals.listen`
+    # runs again.
     except KeyboardInterrupt:
         startup_signals.report_unstarted()
         return 0
     except Exception as error:
         if os.environ.get("EOS_TRACE"):
             raise
-        kind, lines = type(error).__name__, str(error).strip().splitlines()
-        reason = lines[0][:500] if lines else "no message"
-        return report(
-            UnavailableError(
-                "unexpected_error",
-                f"{kind}: {reason}",
-                hint="set EOS_TRACE=1 for the stack trace; Spark's log may have more details",
-            )
-        )
+        return report(unexpected(error))
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported late: a wrong command line is rejected before Spark is loaded.
+    from eos.run.pipeline import run
+    from eos.run.prepared import RunOptions
+
+    parsed = RunOptions(
+        options.profile,
+        options.bootstrap,
+        options.bootstrap_from,
+        ends=ends_of(options.ends, options.until),
+        take_over=options.take_over,
+        accepts_state_loss=options.accept_state_loss,
+        until_ms=instant_before_now(options.until),
+    )
+    if len(options.pipelines) > 1:
+        from eos.run.several import run_several
+
+        return run_several(options.pipelines, parsed)
+    run(options.pipelines[0], parsed)
     return 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="run", description="run one pipeline")
-    parser.add_argument("pipeline", help="path of a pipeline.yaml")
+    parser = argparse.ArgumentParser(prog="run", description="run pipelines")
+    parser.add_argument("pipelines", nargs="+", type=Path, help="paths of pipeline files")
     parser.add_argument("--profile", help="name in conf/ or path of a profile")
     parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
     parser.add_argument(

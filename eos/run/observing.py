@@ -27,6 +27,7 @@ from eos.observe.observer_thread import ObserverThread
 if TYPE_CHECKING:
     from eos.config.model import Profile
     from eos.config.monitoring import MetricsProfile, Observer, OpenTelemetry
+    from eos.observe.joined_metrics import JoinedMetrics
     from eos.observe.metrics import RunMetrics
 
 _CLOSE_S = 5.0  # for all observers together
@@ -120,9 +121,11 @@ def observing(
     observers: Sequence[LoadedObserver],
     metrics: MetricsProfile,
     collector: OpenTelemetry | None = None,
+    joined: JoinedMetrics | None = None,
 ) -> Iterator[None]:
     """Hand the events of this context, and the error that ends it, to the observers and metrics.
 
+    `joined` has the metrics of several pipelines, which the process serves; else this run does.
     At the end the bus is closed. Observers have a few seconds for the events that they still have
     to handle.
     """
@@ -138,7 +141,7 @@ def observing(
     counted = None
     with ExitStack() as stack:
         if metrics.prometheus or metrics.push or (collector and collector.metrics):
-            counted = _measuring(pipeline, bus, metrics, threads, warn, stack)
+            counted = _measuring(pipeline, bus, metrics, joined, threads, warn, stack)
         if collector is not None:
             _exporting(pipeline, collector, counted, threads, warn, stack)
         for each in threads:
@@ -155,6 +158,7 @@ def _measuring(
     pipeline: str,
     bus: Bus,
     wanted: MetricsProfile,
+    joined: JoinedMetrics | None,
     threads: list[ObserverThread],
     warn: Callable[[str], None],
     stack: ExitStack,
@@ -170,7 +174,9 @@ def _measuring(
     threads.append(thread)
     found.registry.watch(threads)
     collected = found.registry.collected
-    if wanted.prometheus is not None:
+    if joined is not None:
+        joined.replace(pipeline, collected)
+    elif wanted.prometheus is not None:
         at = wanted.prometheus
         try:
             endpoint = Endpoint(collected, at.address, at.port)

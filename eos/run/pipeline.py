@@ -5,9 +5,8 @@ The startup follows the rule "look, fence, read, decide". Then Spark's query run
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +15,11 @@ from eos import log_lines
 from eos.audit.updater import Audit, audit_of, close
 from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint
-from eos.config.load import load_pipeline, load_profile
-from eos.config.trigger import Ending
+from eos.config.load import load_pipeline
 from eos.deadline import Deadline
 from eos.delta.sinks import DeltaSinks, open_delta_sinks, warn_removed_tables
-from eos.errors import (
-    EosError,
-    UsageError,
-    naming,
-)
+from eos.errors import EosError
 from eos.faults import CrashPlan
-from eos.full_disk import naming_full_disk
 from eos.kafka.client import KafkaClient
 from eos.launch import startup_signals
 from eos.ledger.record import Ends, LedgerRecord
@@ -34,21 +27,24 @@ from eos.local.processes import await_address
 from eos.native import library as native_library
 from eos.observe import events
 from eos.observe.bus import Bus
+from eos.observe.console import Console
 from eos.observe.live import ProgressLine, show_events
-from eos.plan.plan import Plan, plan
+from eos.plan.plan import Plan
 from eos.plan.reader import choose_reader
 from eos.plan.security import naming_principal
 from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
+from eos.run.host import Host
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.lag_watch import lag_watch, watching_lag
 from eos.run.lineage import lineage_observers
-from eos.run.observing import load_observers, observing
+from eos.run.observing import observing
 from eos.run.plan_check import check
+from eos.run.prepared import PreparedRun, RunOptions, prepare
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
 from eos.run.query_error import cause_of
-from eos.run.shutdown import Stopping
+from eos.run.shutdown import Stopping, StopSignals
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.stop_watch import locked
@@ -62,9 +58,7 @@ from eos.spark.session import open_session, write_checkpoints
 from eos.spark.steps import projected, transformed
 from eos.startup.acquire import acquire, still_ours
 from eos.startup.checkpoint_dir import remove_old
-from eos.startup.deployment import with_deployment
 from eos.startup.local_checks import ChosenCheckpoint, choose, require_local
-from eos.startup.ownership import RunLock
 from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import (
     require_new_whole,
@@ -76,80 +70,76 @@ from eos.startup.resume_position import (
 from eos.startup.source_state import LiveSource, source_of
 from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches
-from eos.transform.functions import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from eos.config.model import Profile
 
 START_TIMEOUT_MS = 120_000
 
 
-def run(
-    pipeline_path: Path,
-    profile_name: str | None,
-    bootstrap: str | None = None,
-    bootstrap_from: Path | None = None,
-    *,
-    ends: Ending | None = None,
-    take_over: bool = False,
-    accepts_state_loss: bool = False,
-    until_ms: int | None = None,
-) -> None:
-    """Run the pipeline until its trigger ends (`available_now`, `once`) or a signal stops it.
-
-    `ends` overrides the trigger of the pipeline file. With `until_ms`, the run reads only the
-    records before that time; `ends` must be set then. `bootstrap_from` is a file in which another
-    process writes Kafka's addresses. The run waits for it only after all work that needs no Kafka.
-    """
-    pipeline = load_pipeline(pipeline_path, ends=ends)
+def run(pipeline_path: Path, options: RunOptions) -> None:
+    """Run this process's only pipeline until its trigger ends (`available_now`, `once`) or a signal
+    stops it."""
+    pipeline = load_pipeline(pipeline_path, ends=options.ends)
     log_lines.name_pipeline(pipeline.name)
-    profile = load_profile(profile_name, pipeline.project_root)
-    addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
-    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    observers = load_observers(profile)
-    planned = with_deployment(plan(pipeline, profile, addresses, functions))
-    crash = CrashPlan.from_environment()
+    prepared = prepare(pipeline, options)
+    planned, is_forced = prepared.planned, options.take_over
     with (
-        naming(planned.names.pipeline),
-        naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
-        closing(Stopping()) as stopping,
-        locked(planned, stopping, is_forced=take_over) as lock,
-        closing(Bus()) as bus,
-        naming_principal(planned.security),
+        prepared.naming_errors(),
+        closing(StopSignals()) as signals,
+        locked(planned, signals.stops[0], is_forced=is_forced) as lock,
     ):
+
+        def open_first() -> SparkSession:
+            spark = open_session(prepared.name)
+            signals.listen()
+            return spark
+
+        run_once(prepared, options, Host(signals.stops[0], lock, open_first))
+
+
+def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
+    """Run a pipeline whose lock is held, until it ends or is asked to stop."""
+    planned, profile, shared = prepared.planned, prepared.profile, host.shared
+    with closing(Bus()) as bus, naming_principal(planned.security):
         planned = with_registry(planned, profile.registry)
-        spark = open_session(planned.names.pipeline)
-        stopping.listen()
-        planned = _with_addresses(planned, bootstrap_from, stopping)
-        if stopping.is_requested:
-            startup_signals.report_unstarted()
+        spark = host.open_session()
+        planned = _with_addresses(planned, options.bootstrap_from, host.stopping)
+        if host.stopping.is_requested:
+            if shared is None:
+                startup_signals.report_unstarted()
+            else:
+                log_lines.write(startup_signals.STOPPED_EARLY, pipeline=prepared.name)
             return
-        observers = [*observers, *lineage_observers(profile, planned)]
+        observers = [*prepared.observers, *lineage_observers(profile, planned)]
         with (
             closing(KafkaClient(planned.kafka)) as client,
-            show_events(bus, pipeline.name, stopping) as live,
-            observing(pipeline.name, bus, observers, profile.metrics, profile.opentelemetry),
+            _shown(bus, prepared.name, host) as live,
+            observing(
+                prepared.name,
+                bus,
+                observers,
+                profile.metrics,
+                profile.opentelemetry,
+                shared.metrics if shared else None,
+            ),
         ):
             audit = audit_of(profile, planned, client, bus)
-            shared = (spark, client, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
+            clients = (spark, client, planned, bus, prepared.crash)
             with watching_brokers(client, bus):
-                _Run(*shared, live, profile.is_observed, profile.is_traced, until_ms).run(take_over)
+                _Run(*clients, host, audit, options, profile, live).run()
 
 
-def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
-    """Return Kafka's addresses from the command line or the profile. Return () if a file provides
-    them later."""
-    addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
-    if not addresses and not is_later:
-        raise UsageError(
-            "bootstrap_missing",
-            f"profile {profile.name!r} has no kafka.bootstrap",
-            hint="set kafka.bootstrap, or run ./spark-submit.sh, which starts an embedded broker "
-            "for such a profile",
-        )
-    return addresses or ()
+def _shown(bus: Bus, pipeline: str, host: Host) -> AbstractContextManager[ProgressLine | None]:
+    """Print the run's events. Only a process with one pipeline has a progress line."""
+    if host.shared is None:
+        return show_events(bus, pipeline, host.stopping)
+    bus.subscribe(Console(pipeline=pipeline))
+    bus.subscribe(host.shared.note)
+    return nullcontext()
 
 
 def _with_addresses(planned: Plan, file: Path | None, stopping: Stopping) -> Plan:
@@ -161,13 +151,6 @@ def _with_addresses(planned: Plan, file: Path | None, stopping: Stopping) -> Pla
     return replace(planned, bootstrap=tuple(found.split(",")))
 
 
-def _folders(planned: Plan, profile: Profile) -> list[str]:
-    """Return the locations that a run writes to. Some may be remote."""
-    blocks = os.environ.get("SPARK_LOCAL_DIRS") or profile.spark.conf.get("spark.local.dir", "")
-    tables = [table.path for table in planned.tables]
-    return [profile.state.root, *tables, *filter(None, blocks.split(","))]
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One run of a pipeline: the objects that all its steps use, and the steps in their order."""
@@ -177,16 +160,17 @@ class _Run:
     planned: Plan
     bus: Bus
     crash: CrashPlan
-    stopping: Stopping
-    lock: RunLock
+    host: Host
     audit: Audit
-    accepts_state_loss: bool
-    live: ProgressLine | None = None  # only on a terminal
-    is_observed: bool = False  # anything but the log gets the run's events
-    is_traced: bool = False  # traces of micro-batches are sent
-    until_ms: int | None = None  # the run reads only the records before this time
+    options: RunOptions
+    profile: Profile
+    live: ProgressLine | None  # only on a terminal
 
-    def run(self, take_over: bool) -> None:
+    @property
+    def stopping(self) -> Stopping:
+        return self.host.stopping
+
+    def run(self) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
         self.client.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
@@ -194,7 +178,7 @@ class _Run:
         require(planned, self.spark)
         # Before ownership is acquired: an instance that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
-        require_cuttable(planned, self.until_ms)
+        require_cuttable(planned, self.options.until_ms)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = dedup_of(planned, self.crash)
         tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
@@ -209,10 +193,12 @@ class _Run:
             self.client,
             self.spark,
             self.bus,
-            is_bounded=self.until_ms is not None,
-            links_traces=self.is_traced,
+            is_bounded=self.options.until_ms is not None,
+            links_traces=self.profile.is_traced,
         )
-        batches, last = self._acquire_pipeline(planned, source, dedup, take_over, deadline)
+        if self.host.shared is not None:
+            reader.forgo_barriers()
+        batches, last = self._acquire_pipeline(planned, source, dedup, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
             self._owning(planned, source, reader, batches, last, dedup, tables, deadline)
@@ -254,7 +240,9 @@ class _Run:
         # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
         starts = starting_offsets(planned, self.client, batches.position, soon)
-        bounds = find_bounds(self.client, self.until_ms, starts, batches.position.ends, soon)
+        bounds = find_bounds(
+            self.client, self.options.until_ms, starts, batches.position.ends, soon
+        )
         stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds)
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
@@ -306,7 +294,7 @@ class _Run:
         self, planned: Plan, files: Files, batches: MicroBatches, last: LedgerRecord | None
     ) -> ChosenCheckpoint:
         identity, before = batches.coordinator.identity, batches.position
-        accepts = self.accepts_state_loss
+        accepts = self.options.accepts_state_loss
         return choose(planned, files, before, last, identity, self.bus, accepts=accepts)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
@@ -317,7 +305,6 @@ class _Run:
         planned: Plan,
         source: LiveSource,
         dedup: DedupRun | None,
-        take_over: bool,
         deadline: Deadline,
     ) -> tuple[MicroBatches, LedgerRecord | None]:
         """Acquire the pipeline by the rule "look, fence, read, decide".
@@ -329,10 +316,11 @@ class _Run:
         files = files_for(planned.names.checkpoints, self.spark)
 
         def examine(last: LedgerRecord | None) -> None:
-            require_local(planned, files, dedup, last, accepts=self.accepts_state_loss)
+            accepts = self.options.accepts_state_loss
+            require_local(planned, files, dedup, last, accepts=accepts)
 
-        client = self.client
-        acquired = acquire(planned, client, crash, deadline, is_forced=take_over, examine=examine)
+        client, forced = self.client, self.options.take_over
+        acquired = acquire(planned, client, crash, deadline, is_forced=forced, examine=examine)
         with still_ours(acquired.coordinator, acquired.ledger):
             position = resume_position(planned, source, acquired.last, self.bus, deadline)
         return acquired.batches(position, source, self.bus), acquired.last
@@ -357,10 +345,11 @@ class _Run:
                 self.bus.emit(
                     events.PipelineStarted(name, location, reader.name, reader.reason, *limits)
                 )
-                self.stopping.attach(running, batches)
+                stack.callback(_end_query, running)
+                stack.enter_context(self.stopping.attached(running, batches))
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
-                if self.is_observed:
+                if self.profile.is_observed:
                     lag = lag_watch(running, query, batches, self.bus.emit)
                     stack.enter_context(watching_lag(lag))
 
@@ -369,7 +358,7 @@ class _Run:
                     running.stop()
 
                 watch = IdleWatch(
-                    batches, idle_ms, self.lock, self.bus, end, lambda: self.audit.needed_from
+                    batches, idle_ms, self.host.lock, self.bus, end, lambda: self.audit.needed_from
                 )
                 stack.callback(watch.stop)
                 watch.start()
@@ -386,3 +375,10 @@ class _Run:
         reason = self.stopping.reason or reached
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
+
+
+def _end_query(running: StreamingQuery) -> None:
+    """Stop the query if an error ended its run first, because this process may run on."""
+    with suppress(Exception):
+        if running.isActive:
+            running.stop()

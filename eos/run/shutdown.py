@@ -17,7 +17,9 @@ import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -45,26 +47,22 @@ AGAIN_S_MIN = 1.0
 
 
 class Stopping:
-    """The handler of SIGTERM and SIGINT.
+    """The request to stop one pipeline.
 
-    Before the query runs, a signal only sets a flag, which the startup checks between its steps.
-    While the query runs, the main thread waits in a call to the JVM, which blocks its connection.
-    So a new thread stops the query over another connection.
+    Before the query runs, a request only sets a flag, which the startup checks between its steps.
+    While the query runs, its thread waits in a call to the JVM, which blocks its connection. So
+    another thread stops the query over another connection.
     """
 
-    def __init__(self) -> None:
-        self._finish_s = _finish_s(os.environ.get(FINISH, ""))
-        self._requested = threading.Event()
-        self._requested_at = 0.0
-        self._is_over = False
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self.finish_s = _finish_s(os.environ.get(FINISH, ""))
+        self.is_requested = False
+        self.is_over = False
+        self._on_change = on_change
         self._requested_by = ""
-        self._running: StreamingQuery | None = None
-        self._batches: MicroBatches | None = None
-        self.listen()
-
-    @property
-    def is_requested(self) -> bool:
-        return self._requested.is_set()
+        # `put` may be called in a signal handler, which may interrupt another `put`. A
+        # `threading.Event` may not: its lock could then never be released.
+        self._wake: SimpleQueue[None] = SimpleQueue()
 
     @property
     def reason(self) -> str:
@@ -72,15 +70,70 @@ class Stopping:
         by = f" by {self._requested_by}" if self._requested_by else ""
         return f"asked to stop{by}" if self.is_requested else ""
 
-    def request(self, by: str) -> None:
-        """Stop as after SIGTERM, from a thread of this process. `by` is who asked for it.
+    def request(self, by: str = "") -> None:
+        """Stop the pipeline. `by` is who asked for it. Any thread and a signal handler may call
+        this. After an earlier request it does nothing."""
+        if self.is_requested or self.is_over:
+            return
+        self._requested_by, self.is_requested = by, True
+        self._wake.put(None)
+        self._on_change()
 
-        After an earlier request, this does nothing: only a second signal ends the process at once.
-        """
-        if not self.is_requested:
-            self._requested_by = by
-            # To the main thread: a signal that another thread gets does not interrupt its calls.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    def end(self) -> None:
+        """Ignore later requests, because the pipeline has ended."""
+        self.is_over = True
+        self._on_change()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a request, and return whether there is one."""
+        with suppress(Empty):
+            self._new_wake().get(timeout=timeout_s)
+        return self.is_requested
+
+    @contextmanager
+    def attached(self, running: StreamingQuery, batches: MicroBatches) -> Iterator[None]:
+        """Within the context, let a request stop this query once its open micro-batch has ended. If
+        it was requested before, stop the query now."""
+        wake = self._new_wake()
+
+        def stop() -> None:
+            wake.get()
+            if not self.is_requested:
+                return  # the context has ended
+            batches.is_stopping = True  # first, so that no attempt begins during the wait
+            if not batches.is_at_rest(within_s=0):
+                batches.bus.emit(events.Stopping(self.finish_s))
+                batches.is_at_rest(within_s=self.finish_s)
+            with suppress(Exception):  # stop() fails if the query has ended already
+                running.stop()
+
+        threading.Thread(target=stop, name="eos-stop", daemon=True).start()
+        try:
+            yield
+        finally:
+            wake.put(None)
+
+    def _new_wake(self) -> SimpleQueue[None]:
+        """Return a queue in which the request puts an item."""
+        self._wake = wake = SimpleQueue[None]()
+        if self.is_requested:
+            wake.put(None)
+        return wake
+
+
+class StopSignals:
+    """The handler of SIGTERM and SIGINT, which stops all pipelines of this process.
+
+    Once all pipelines that still run were asked to stop, by a signal or by `eos stop`, the process
+    has a time limit. Before that, a pipeline whose stop hangs leaves the others running.
+    """
+
+    def __init__(self, pipelines: int = 1) -> None:
+        self.stops = [Stopping(self._limit) for _ in range(pipelines)]
+        self.exit_code: Callable[[], int] = lambda: 0  # of a process whose stop takes too long
+        self._limited_at: float | None = None  # when the time limit began
+        self._is_over = False
+        self.listen()
 
     def listen(self) -> None:
         """Install the signal handlers. Call it again after SparkContext was created, since that
@@ -90,51 +143,34 @@ class Stopping:
         signal.signal(signal.SIGALRM, self._too_late)
 
     def close(self) -> None:
-        """Ignore later signals and cancel the alarm, because the run has ended. The alarm would
+        """Ignore later signals and cancel the alarm, because all runs have ended. The alarm would
         kill the process in its remaining work."""
         self._is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def attach(self, running: StreamingQuery, batches: MicroBatches) -> None:
-        """Let a signal stop this query once its open micro-batch has ended. If a signal arrived
-        before this call, stop it now."""
-        self._running, self._batches = running, batches
-        if self.is_requested:
-            self._stop()
-
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._is_over:
             return
-        if self.is_requested:
-            if time.monotonic() - self._requested_at >= AGAIN_S_MIN:
-                _end("second signal to stop", 128 + number)
-            return
-        self._requested_at = time.monotonic()
-        self._requested.set()
-        # The time limit is an alarm signal, not a timer thread. The stop signal may interrupt the
-        # main thread while it is starting a thread and holds a lock of the threading module.
-        # Starting another thread here could then deadlock.
-        signal.setitimer(signal.ITIMER_REAL, self._finish_s + STOP_S_MAX)
-        if self._running is not None:
-            self._stop()
+        if self._limited_at is None:
+            for each in self.stops:
+                each.request()
+        elif time.monotonic() - self._limited_at >= AGAIN_S_MIN:
+            _end("second signal to stop", 128 + number)
+
+    def _limit(self) -> None:
+        running = [each for each in self.stops if not each.is_over]
+        if running and self._limited_at is None and all(each.is_requested for each in running):
+            self._limited_at = time.monotonic()
+            # An alarm signal needs no thread. A signal handler must not start one: it may have
+            # interrupted the start of another thread, which holds a lock of the threading module.
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        return self.stops[0].finish_s + STOP_S_MAX
 
     def _too_late(self, _number: int, _frame: FrameType | None) -> None:
-        _end(f"not stopped within {self._finish_s + STOP_S_MAX:.0f} s", 0)
-
-    def _stop(self) -> None:
-        assert self._running is not None
-        assert self._batches is not None
-        running, batches = self._running, self._batches
-        batches.is_stopping = True  # first, so that no attempt begins during the wait
-
-        def stop() -> None:
-            if not batches.is_at_rest(within_s=0):
-                batches.bus.emit(events.Stopping(self._finish_s))
-                batches.is_at_rest(within_s=self._finish_s)
-            with suppress(Exception):  # stop() fails if the query has ended already
-                running.stop()
-
-        threading.Thread(target=stop, name="eos-stop", daemon=True).start()
+        _end(f"not stopped within {self._seconds:.0f} s", self.exit_code())
 
 
 def _finish_s(text: str) -> float:

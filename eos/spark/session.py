@@ -162,6 +162,28 @@ def require_once(configured: Callable[[str], str | None]) -> None:
             )
 
 
+def another_session(spark: SparkSession, pool: str) -> SparkSession:
+    """Return a session of its own in the same application: with its own settings, temporary views
+    and queries.
+
+    Jobs of this thread, and of queries that it starts, run in the scheduler's pool `pool`.
+    """
+    found = spark.newSession()
+    for key in _SESSION:
+        found.conf.set(key, str(spark.conf.get(key)))
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    return found
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Return whether the Spark application has ended, for instance because its master is gone."""
+    context: Any = spark.sparkContext
+    try:
+        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - PySpark has no public way
+    except Exception:  # noqa: BLE001 - the JVM does not answer
+        return True
+
+
 def open_session(name: str) -> SparkSession:
     """Return a session with the settings that a pipeline needs.
 

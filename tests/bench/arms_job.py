@@ -35,6 +35,7 @@ from eos.observe import events  # noqa: E402
 from eos.observe.bus import Bus  # noqa: E402
 from eos.observe.live import ProgressLine  # noqa: E402
 from eos.run import pipeline  # noqa: E402
+from eos.run.prepared import RunOptions  # noqa: E402
 from eos.spark.session import open_session  # noqa: E402
 
 PIPELINE = """
@@ -187,7 +188,7 @@ class Job:
         profile.parent.mkdir(exist_ok=True)
         profile.write_text(f"state: {{root: {self.root / 'state'}}}\n")
         with _heard_by(heard):
-            pipeline.run(place, str(profile), self.bootstrap)
+            pipeline.run(place, RunOptions(str(profile), self.bootstrap))
 
     def _spark(self, name: str, options: dict[str, str]) -> None:
         checkpoint = self.root / "checkpoint"

@@ -15,7 +15,7 @@ from eos.launch import options
 
 EOS = command_line()
 # Names that stand for a reader's own.
-OTHERS = {"orders", "shop", "NAME"}
+OTHERS = {"orders", "payments", "refunds", "shop", "NAME"}
 # spark-submit's, as far as the documents name them.
 OF_SPARK = {"--master", "--conf", "--jars", "--py-files", "--archives", "--deploy-mode"}
 WITHOUT_VERB = {"--version"}  # tests/architecture/test_offline.py runs them
@@ -52,13 +52,15 @@ def parse(words: Sequence[str]) -> str:
     return ""
 
 
-def run(named: str, *words: str) -> None:
-    """Of a pipeline that may be the reader's. What is not ours is spark-submit's, and not asked:
+def run(*words: str) -> None:
+    """Of pipelines that may be the reader's. What is not ours is spark-submit's, and not asked:
     that would cost a second for each."""
-    pipeline = ROOT / named
-    assert pipeline.exists() or named == "..." or OTHERS & set(Path(named).parts), named
-    there = ROOT / "pipelines" / "quickstart" / "pipeline.yaml"
-    left = options.parse([str(there), *words]).spark
+    named = options.leading_pipelines(words)
+    for each in named:
+        is_there = (ROOT / each).exists() or each == "..."
+        assert is_there or OTHERS & set(Path(each).parts), each
+    there = str(ROOT / "pipelines" / "quickstart" / "pipeline.yaml")
+    left = options.parse([there for _ in named] + list(words[len(named) :])).spark
     assert {word for word in left if word.startswith("-")} <= OF_SPARK, left
 
 

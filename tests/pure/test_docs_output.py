@@ -52,6 +52,7 @@ ELSEWHERE = {
     "recovery.md-1": "tests/kafka/test_recover_explain.py: most of it depends on the cluster",
     "restarts.md-1": "a drawing",
     "running.md-4": "tests/pure/test_stop_marker.py",
+    "several-pipelines.md-2": "tests/pipeline/test_several.py",
     "running.md-5": "the name of a library, which each machine builds",
 }
 

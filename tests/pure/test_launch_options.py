@@ -36,7 +36,7 @@ def pipeline(tmp_path: Path) -> Path:
 def test_ours_are_taken_and_all_others_are_sparks(pipeline: Path) -> None:
     words = ["--master", "local[2]", "--json", "--profile", "prod", "--conf", "a=b"]
     found = parse([str(pipeline), *words])
-    assert found.pipeline == pipeline
+    assert found.pipelines == (pipeline,)
     assert (found.profile, found.as_json, found.demo_crash) == ("prod", True, False)
     assert found.spark == ("--master", "local[2]", "--conf", "a=b")
 
@@ -57,7 +57,7 @@ def test_a_run_is_told_one_trigger_of_the_files_own_names(pipeline: Path) -> Non
 
 
 def test_a_folder_stands_for_its_pipeline_file(pipeline: Path) -> None:
-    assert parse([str(pipeline.parent), "--profile=x"]).pipeline == pipeline
+    assert parse([str(pipeline.parent), "--profile=x"]).pipelines == (pipeline,)
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]], ids=["nothing", "no file first"])

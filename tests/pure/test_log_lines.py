@@ -12,7 +12,7 @@ import pytest
 from support.errors import raises
 
 from eos import log_lines
-from eos.errors import FencedError, KafkaRefusedError, UsageError, report
+from eos.errors import FencedError, KafkaRefusedError, UsageError, report, reword
 from eos.launch.options import parse
 from eos.observe import events
 from eos.observe.console import Console
@@ -115,6 +115,25 @@ def test_the_console_is_the_default_and_has_no_fields() -> None:
         "eos: micro-batch 7 committed: 10 records in (12 offsets), 9 out, 900 B in 228 ms, "
         "attempt 2\n"
     )
+
+
+@pytest.mark.parametrize("log_format", log_lines.FORMATS)
+def test_each_line_of_several_pipelines_names_its_own(
+    log_format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_lines.choose(log_format, "debug")
+    stream = io.StringIO()
+    Console(stream, pipeline="orders")(FAILED)
+    log_lines.write("asked to stop", stream=stream, pipeline="payments")
+    report(reword(FencedError("fenced", "refunds: another instance took over"), pipeline="refunds"))
+    lines = [*stream.getvalue().splitlines(), *capsys.readouterr().err.splitlines()]
+    pattern = {
+        "console": r"eos: (?:\[fenced\] )?(\w+): ",
+        "text": r"\S+Z \w+ .* pipeline=(\w+)",
+        "json": r'.*"pipeline": "(\w+)"',
+    }[log_format]
+    named = [re.match(pattern, line) for line in lines]
+    assert [found and found[1] for found in named] == ["orders", "payments", "refunds"]
 
 
 DETAILS = (

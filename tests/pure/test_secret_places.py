@@ -12,6 +12,7 @@ from eos.cli import test
 from eos.cli.lint import lint
 from eos.errors import UsageError
 from eos.run.pipeline import run
+from eos.run.prepared import RunOptions
 
 SECRET = "Hunter2-planted"
 # Each line but the first and the last shows something of its own.
@@ -69,7 +70,7 @@ def test_no_verb_shows_a_secret(
     plans = ([str(path), *more] for more in ([], ["--mermaid"], ["--json"]))
     verbs = [lambda words=words: plan_verb(words) for words in plans]
     # Before there is a Spark, a ledger to write to, an audit table, or a log.
-    verbs.append(lambda: run(path, None, "a:1"))
+    verbs.append(lambda: run(path, RunOptions(None, "a:1")))
     assert test.run_cases([path], None, as_json=True) == 1
     said = []
     for verb in verbs:

@@ -28,7 +28,7 @@ WAIT_S_MAX = 240
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.delenv(shutdown.FINISH, raising=False)
     monkeypatch.setattr(module, "Deadline", FewTries)
-    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
+    monkeypatch.setattr(shutdown.StopSignals, "listen", lambda _self: None)
     monkeypatch.setattr(shutdown.signal, "setitimer", lambda *_: None)
     made = World()
     made.run(0)
@@ -77,17 +77,30 @@ def under_way(world: World, query: Query, tasks: threading.Event) -> Iterator[li
         thread.join(WAIT_S_MAX)
 
 
+@contextmanager
+def attached(world: World, query: Query) -> Iterator[shutdown.StopSignals]:
+    """The signals of a process whose only pipeline runs this query."""
+    with (
+        closing(shutdown.StopSignals()) as signals,
+        signals.stops[0].attached(query, world.batches),
+    ):
+        yield signals
+
+
 def test_an_open_attempt_commits_before_the_query_is_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(shutdown.FINISH, "600")
     query, tasks, is_told = Query(world), threading.Event(), threading.Event()
-    monkeypatch.setattr(
-        world.emitted, "emit", lambda event: (world.emitted.append(event), is_told.set())
-    )
-    with closing(shutdown.Stopping()) as asked, under_way(world, query, tasks) as raised:
-        asked.attach(query, world.batches)
-        asked._handle(signal.SIGTERM, None)
+
+    def emit(event: events.Event) -> None:
+        world.emitted.append(event)
+        if isinstance(event, events.Stopping):
+            is_told.set()
+
+    monkeypatch.setattr(world.emitted, "emit", emit)
+    with attached(world, query) as signals, under_way(world, query, tasks) as raised:
+        signals._handle(signal.SIGTERM, None)
         assert is_told.wait(WAIT_S_MAX)
         assert world.of_kind(events.Stopping) == [events.Stopping(600)]
         assert query.saw.empty()
@@ -104,9 +117,8 @@ def test_one_that_takes_longer_is_stopped_and_aborted(
 ) -> None:
     monkeypatch.setenv(shutdown.FINISH, "0.01")
     query = Query(world)
-    with closing(shutdown.Stopping()) as asked, under_way(world, query, query.is_cancelled) as said:
-        asked.attach(query, world.batches)
-        asked._handle(signal.SIGTERM, None)
+    with attached(world, query) as signals, under_way(world, query, query.is_cancelled) as said:
+        signals._handle(signal.SIGTERM, None)
         assert query.saw.get(timeout=WAIT_S_MAX) == 1
     assert [error.message for error in said] == ["the job was cancelled"]
     assert world.broker.phase("id") is Phase.COMPLETE_ABORT
@@ -115,10 +127,10 @@ def test_one_that_takes_longer_is_stopped_and_aborted(
 
 def test_where_nothing_is_under_way_the_query_is_stopped_at_once(world: World) -> None:
     query = Query(world)
-    with closing(shutdown.Stopping()) as asked:
-        asked._handle(signal.SIGTERM, None)  # before there is a query
-        asked.attach(query, world.batches)
-        assert query.saw.get(timeout=WAIT_S_MAX) == 1
+    with closing(shutdown.StopSignals()) as signals:
+        signals._handle(signal.SIGTERM, None)  # before there is a query
+        with signals.stops[0].attached(query, world.batches):
+            assert query.saw.get(timeout=WAIT_S_MAX) == 1
     assert world.of_kind(events.Stopping) == []
     assert world.batches.is_at_rest(within_s=0)
 
@@ -127,6 +139,6 @@ def test_where_nothing_is_under_way_the_query_is_stopped_at_once(world: World) -
 def test_a_time_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(shutdown.FINISH, text)
     with raises("finish_time_invalid") as refused:
-        shutdown.Stopping()
+        shutdown.Stopping(lambda: None)
     assert f"EOS_FINISH_S is '{text}'" in refused.value.message
     assert "seconds, from 0 to 86400" in refused.value.message

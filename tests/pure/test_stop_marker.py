@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -55,15 +54,6 @@ def project(tmp_path: Path) -> Path:
 def planned(project: Path) -> Plan:
     names = Names.of("eos", "orders", str(project / "state"))
     return replace(doubles.plan(), names=names)
-
-
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """The signal handlers of the tests' process after this test."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for each, handler in before.items():
-        signal.signal(each, handler)
 
 
 def stop(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -153,12 +143,12 @@ def test_a_lock_file_of_any_content_is_read(tmp_path: Path, text: str, holder: L
     assert LockHolder.read(lock) == holder
 
 
-@pytest.mark.usefixtures("handlers")
 def test_a_run_that_finds_its_marker_is_asked_to_stop(
     planned: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stop_watch, "_TICK_S", 0.01)
-    with closing(Stopping()) as stopping, stop_watch.locked(planned, stopping, is_forced=False):
+    stopping = Stopping(lambda: None)
+    with stop_watch.locked(planned, stopping, is_forced=False):
         stop_marker.write(Path(planned.names.stops), A)  # another run's
         run_id = LockHolder.read(Path(planned.names.lock)).run_id
         assert len(run_id) == len(A)

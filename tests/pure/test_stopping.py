@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ from eos.run import shutdown as stopping
 os.environ[stopping.FINISH] = "240" if sys.argv[2] == "finishing" else "0"
 
 stopping.STOP_S_MAX, stopping.AGAIN_S_MIN = float(sys.argv[1]), 0.0
-asked = stopping.Stopping()
+signals = stopping.StopSignals()
+asked = signals.stops[0]
 
 class Query:
     def stop(self):
@@ -40,7 +42,8 @@ class Batches:
         return sys.argv[2] == "running" or threading.Event().wait(within_s)
 
 if sys.argv[2] != "starting":
-    asked.attach(Query(), Batches())
+    attached = asked.attached(Query(), Batches())
+    attached.__enter__()
 print("ready", flush=True)
 end = time.monotonic() + 300
 while time.monotonic() < end:
@@ -131,15 +134,15 @@ def test_two_signals_of_one_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(shutdown, "_end", lambda _why, code: ended.append(code))
     monkeypatch.setattr(shutdown.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(shutdown.signal, "setitimer", lambda *_: None)
-    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
-    asked = shutdown.Stopping()
+    monkeypatch.setattr(shutdown.StopSignals, "listen", lambda _self: None)
+    signals = shutdown.StopSignals()
     for at in (5.0, 5.0, 5.9):
         now[0] = at
-        asked._handle(signal.SIGTERM, None)
-        assert asked.is_requested
+        signals._handle(signal.SIGTERM, None)
+        assert signals.stops[0].is_requested
     assert ended == []
     now[0] = 6.0
-    asked._handle(signal.SIGTERM, None)
+    signals._handle(signal.SIGTERM, None)
     assert ended == [143]
 
 
@@ -147,14 +150,65 @@ def test_a_stop_that_came_to_its_end_is_not_ended_later(monkeypatch: pytest.Monk
     """Whoever runs pipelines one after another in one process goes on."""
     set_to: list[float] = []
     monkeypatch.setattr(shutdown.signal, "setitimer", lambda _which, at: set_to.append(at))
-    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
-    with closing(shutdown.Stopping()) as asked:
-        asked._handle(signal.SIGTERM, None)
+    monkeypatch.setattr(shutdown.StopSignals, "listen", lambda _self: None)
+    with closing(shutdown.StopSignals()) as signals:
+        signals._handle(signal.SIGTERM, None)
         in_all = shutdown.FINISH_S + shutdown.STOP_S_MAX
         assert set_to == [in_all]
     assert set_to == [in_all, 0]
-    asked._handle(signal.SIGTERM, None)
+    signals._handle(signal.SIGTERM, None)
     assert set_to == [in_all, 0]
+
+
+def test_several_pipelines_have_a_limit_once_the_last_one_is_asked_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`eos stop` of one of them leaves the others running, for as long as they like."""
+    set_to: list[float] = []
+    ended: list[int] = []
+    monkeypatch.setattr(shutdown, "_end", lambda _why, code: ended.append(code))
+    monkeypatch.setattr(shutdown, "AGAIN_S_MIN", 0.0)
+    monkeypatch.setattr(shutdown.signal, "setitimer", lambda _which, at: set_to.append(at))
+    monkeypatch.setattr(shutdown.StopSignals, "listen", lambda _self: None)
+    with closing(shutdown.StopSignals(3)) as signals:
+        first, second, third = signals.stops
+        first.request("anna")
+        second.end()
+        assert (set_to, third.is_requested) == ([], False)
+        signals._handle(signal.SIGTERM, None)
+        assert set_to == [shutdown.FINISH_S + shutdown.STOP_S_MAX]
+        reasons = [each.reason for each in signals.stops]
+        assert reasons == ["asked to stop by anna", "", "asked to stop"]
+        assert ended == [], "the first signal, behind `eos stop`, is no second one"
+        signals._handle(signal.SIGTERM, None)
+        assert ended == [143]
+        signals.exit_code = lambda: 4  # of a pipeline that has ended
+        signals._too_late(signal.SIGALRM, None)
+        assert ended == [143, 4]
+
+
+def test_a_signal_behind_the_end_of_all_pipelines_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The process has its exit code already, and closes the metrics endpoint."""
+    monkeypatch.setattr(shutdown, "_end", lambda *_: pytest.fail("ended"))
+    monkeypatch.setattr(shutdown, "AGAIN_S_MIN", 0.0)
+    monkeypatch.setattr(shutdown.signal, "setitimer", lambda *_: pytest.fail("limited"))
+    monkeypatch.setattr(shutdown.StopSignals, "listen", lambda _self: None)
+    signals = shutdown.StopSignals(2)
+    for each in signals.stops:
+        each.end()
+    for _ in range(2):
+        signals._handle(signal.SIGTERM, None)
+    assert [each.reason for each in signals.stops] == ["", ""]
+
+
+def test_a_pause_ends_with_the_request() -> None:
+    asked = shutdown.Stopping(lambda: None)
+    assert not asked.wait(0.001)
+    threading.Timer(0.01, asked.request).start()
+    assert asked.wait(240)
+    assert asked.wait(240)
 
 
 def test_a_stop_that_takes_too_long_is_ended() -> None:
