@@ -6,6 +6,7 @@ import io
 import json
 from contextlib import redirect_stdout
 
+import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
@@ -27,6 +28,7 @@ from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 
 
+@pytest.mark.long
 def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, client, tmp_path):
     scene = scenes.new(60)
     job = scene.job

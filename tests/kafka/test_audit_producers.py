@@ -79,7 +79,7 @@ def test_the_table_has_what_the_leaders_have(scenes, clients, location, profile)
     assert client.transaction_state(scene.job.name, soon()).identity == states.coordinator.identity
 
 
-@pytest.mark.parametrize("profile", ["TV2", "TV1"])
+@pytest.mark.parametrize("profile", ["TV2", pytest.param("TV1", marks=pytest.mark.long)])
 def test_after_every_kill_the_table_equals_the_leaders(scenes, client, location, profile):
     """At each point, before and after it. First as the dead process left everything, then once the
     next one has run a micro-batch."""

@@ -197,7 +197,9 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, client, location):
     assert (aborted["producer_id"], aborted["epoch"]) == fenced
 
 
-@pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("audit_append:before", marks=pytest.mark.long), "audit_append:after"]
+)
 def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, client, location, point):
     scene = ran(scenes, 20)
     process = audit.spawn_projection(scene, location, point)

@@ -189,6 +189,7 @@ def set_expiration(client: KafkaClient, value: int) -> None:
     assert [each.error_code for each in response.responses] == [0], response
 
 
+@pytest.mark.long
 def test_the_leader_and_the_table_agree_also_on_what_expires(watchful, name, tmp_path):
     settings = KafkaSettings((watchful.bootstrap,))
     client = KafkaClient(settings, TransactionProfile.TV2)

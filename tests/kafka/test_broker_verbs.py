@@ -90,6 +90,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     assert made.processes() == set()
 
 
+@pytest.mark.long
 def test_from_start_to_stop_and_again(project: Project) -> None:
     (port,) = free_ports(1)
     assert project.told("status", code=1) == project.stopped
@@ -125,6 +126,7 @@ def test_from_start_to_stop_and_again(project: Project) -> None:
     assert len(admin.list_topics(timeout=180).topics["kept"].partitions) == 2
 
 
+@pytest.mark.long
 def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
     with EmbeddedKafka(project.root) as used:
         port = used.nodes[0].ports.client

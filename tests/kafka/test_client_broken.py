@@ -25,6 +25,7 @@ def own_broker(tmp_path_factory):
         yield kafka
 
 
+@pytest.mark.long
 def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
     own_broker, clients, name, settled, within, make_batch
 ):

@@ -74,6 +74,7 @@ def modes(root: Path) -> tuple[set[int], set[int]]:
     return folders, {mode for each, mode in there if not each.is_dir()}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_umask")
 def test_data_persists_for_this_user_alone_and_the_address_stays(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path) as first:

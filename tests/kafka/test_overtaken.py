@@ -76,7 +76,8 @@ def overtaken(scenes: Scenes, number: int, *, has_history: bool) -> bool:
     return True
 
 
-@pytest.mark.parametrize("has_history", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("has_history", [False, True])
 def test_a_start_that_is_overtaken_is_fenced(scenes, has_history):
     start(begun(scenes, has_history=has_history), lambda _request: None)  # coordinators are loaded
     requests: list[str] = []

@@ -104,6 +104,7 @@ def test_33_000_attempts_each_have_an_identity_of_their_own(client, name):
     assert rotated[0].producer_id != first.producer_id
 
 
+@pytest.mark.long
 def test_micro_batches_go_on_across_the_rotation_and_the_old_identity_is_over(
     proxied, worn, make_batch
 ):

@@ -155,6 +155,7 @@ def planned(project: Project) -> Plan:
     return plan(load_pipeline(path), load_profile(str(project.profile), project.folder), (), ())
 
 
+@pytest.mark.long
 def test_what_is_no_record_of_the_schema_is_told_from_one_of_nulls(spark, planned):
     values = [encoded(order(1)), b"", b"\xff\xff", encoded(order(1))[:3], None, encoded(order(2))]
     rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
@@ -222,6 +223,7 @@ def test_a_files_tests_ask_the_registry_for_a_schema_that_is_there_alone(spark, 
     assert outcome.is_passed, outcome
 
 
+@pytest.mark.long
 def test_ids_that_nobody_knew_are_asked_for_after_any_number_of_misses(spark, monkeypatch) -> None:
     monkeypatch.setattr(decode_module, "PAGE_IDS", 10)
     asked: list[int] = []

@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from support import kafka_io
 from support.project import Project
 
@@ -41,6 +42,7 @@ def run_to_the_end(project: Project) -> None:
     )
 
 
+@pytest.mark.long
 def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_them(
     project: Project, tmp_path: Path
 ) -> None:

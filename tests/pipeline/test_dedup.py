@@ -175,7 +175,8 @@ def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     assert came_out(project)[39] == PARTITIONS
 
 
-@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "producer"])
+@pytest.mark.long
+@pytest.mark.parametrize("scope", ["partition", "producer"])
 def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, scope: str) -> None:
     """And numbers that wrap. Verification reads the same stamps without Spark."""
     text = PIPELINE.replace("{{id: header(producer),", "{{id: who,")

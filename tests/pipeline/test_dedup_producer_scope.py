@@ -190,7 +190,8 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     verb(project, "verify")
 
 
-@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "producer"])
+@pytest.mark.long
+@pytest.mark.parametrize("scope", ["partition", "producer"])
 def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     project: Project, scope: str
 ) -> None:

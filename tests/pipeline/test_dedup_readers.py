@@ -118,7 +118,11 @@ def kept(schema: pa.Schema) -> pa.Schema:
 
 
 @pytest.mark.parametrize(
-    "scope", [pytest.param("partition", marks=pytest.mark.nightly), "producer"]
+    "scope",
+    [
+        pytest.param("partition", marks=pytest.mark.nightly),
+        pytest.param("producer", marks=pytest.mark.long),
+    ],
 )
 def test_both_readers_leave_the_same(project: Project, scope: str) -> None:
     other = replace(project, name=f"{project.name}s")

@@ -28,7 +28,7 @@ from eos.plan.delta_sink import Table
 from eos.spark.local_session import local_session
 from eos.verify.table_files import TableFiles, _ranges
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 APP = "app"
 KEY = "we`ird.K"
 COLUMNS = f"`{KEY.replace('`', '``')}` INT, n INT"

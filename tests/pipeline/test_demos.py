@@ -59,6 +59,7 @@ def test_each_order_of_the_quickstart_comes_out_once_by_the_profile_of_a_contain
     assert found == {**wanted, "seconds": 1.5}
 
 
+@pytest.mark.long
 def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
     project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:

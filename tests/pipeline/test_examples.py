@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from support import kafka_io
 from support.kafka_io import DAY, DAY_MS
 from support.project import Project
@@ -39,6 +40,7 @@ def ran(project: Project, *options: str, **environment: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_what_fans_out_is_where_it_belongs_once_although_an_attempt_failed(
     project: Project,
 ) -> None:

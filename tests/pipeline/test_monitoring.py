@@ -14,6 +14,7 @@ from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support import kafka_io, lineage, otlp
 from support.docs import blocks, require_shown
@@ -123,6 +124,7 @@ def require_on_page(number: int, project: Project, printed: list[str]) -> None:
     require_shown(dict(blocks(""))[f"monitoring.md-{number}"], printed)
 
 
+@pytest.mark.long
 def test_the_whole_log_is_json(project: Project) -> None:
     """By spark-submit, whose launcher has lines of its own."""
     observed(project, "")

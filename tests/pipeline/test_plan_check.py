@@ -53,6 +53,7 @@ sink: {{kafka: {{topic: {target}, value: json, create: {{partitions: {partitions
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
 
 
+@pytest.mark.long
 def test_what_spark_would_refuse_is_found_beside_what_the_cluster_has(
     broker: Kafka, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def plan_of(project: Project, **instead: str) -> Plan:
     return plan(load_pipeline(path), load_profile(str(project.profile), project.folder), (), ())
 
 
+@pytest.mark.long
 def test_what_is_no_message_is_told_from_a_tombstone(spark, planned):
     values = [order(1), b"", b"\xff\xff", order(1)[:3], None, order(2)]
     rows = [(b"\x08\x05", value, "in", 0, at, None) for at, value in enumerate(values)]
@@ -130,6 +131,7 @@ def test_what_is_no_message_is_told_from_a_tombstone(spark, planned):
     ]
 
 
+@pytest.mark.long
 def test_a_row_that_is_no_message_is_told_by_field_and_place(spark, planned):
     """And one that is for another sink is not asked."""
     values = [order(1), ORDER(id=5_000_000_000).SerializeToString()]

@@ -116,7 +116,13 @@ def by_key(partitions: dict[int, list[Record]]) -> dict[tuple[int, bytes | None]
 
 @pytest.mark.parametrize(
     ("step", "records"),
-    [("none", LARGE), ("arrow", LARGE), ("pandas", LARGE), ("arrow", SMALL), ("pandas", SMALL)],
+    [
+        pytest.param("none", LARGE, marks=pytest.mark.long),
+        ("arrow", LARGE),
+        pytest.param("pandas", LARGE, marks=pytest.mark.long),
+        pytest.param("arrow", SMALL, marks=pytest.mark.long),
+        ("pandas", SMALL),
+    ],
 )
 def test_the_records_are_those_of_sparks_source(
     broker: Kafka, warm: WarmDriver, tmp_path: Path, step: str, records: int

@@ -80,6 +80,7 @@ def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: SparkPi
     past.ran(1)
 
 
+@pytest.mark.long
 def test_a_copy_of_another_deployments_checkpoint_is_not_gone_on_with(past: SparkPipeline) -> None:
     past.ran(1)
     state = past.project.folder / "state"

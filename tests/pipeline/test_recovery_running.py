@@ -57,6 +57,7 @@ def transform(past: SparkPipeline, text: str, **values: object) -> None:
     place.write_text(text.format(**values) if values else text)
 
 
+@pytest.mark.long
 def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: SparkPipeline) -> None:
     past.ran(1)
     assert past.project.warm is not None

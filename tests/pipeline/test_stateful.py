@@ -65,7 +65,7 @@ AROUND_THE_COMMIT = ("all_acked", "end_txn_answered", "commit_log")
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(AROUND_THE_COMMIT, id="around the commit"),
+        pytest.param(AROUND_THE_COMMIT, id="around the commit", marks=pytest.mark.long),
         pytest.param(POINTS, id="at each step", marks=pytest.mark.nightly),
     ],
 )
@@ -132,6 +132,7 @@ def test_a_micro_batch_without_data_is_an_attempt_like_any_other(made: Project) 
     assert told["findings"] == []
 
 
+@pytest.mark.long
 def test_a_micro_batch_that_is_redone_counts_once(made: Project) -> None:
     stateful.declare(made, "running", RECORDS, "output_mode: update\n")
     stateful.feed(made, range(60))

@@ -94,6 +94,7 @@ def has_no_trace(text: str) -> bool:
     return not any(word in text for word in ("Traceback", "\tat ", "Py4JJavaError"))
 
 
+@pytest.mark.long
 def test_a_transform_that_fails_once_is_redone_under_a_new_epoch(project: Project) -> None:
     filled(project, 60_000, 70_000)  # with a shuffle, then without
     transform = project.folder / "pipelines" / project.name / "transform.py"
@@ -196,6 +197,7 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     assert same(project)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("finishes", [True, False])
 def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     project: Project, *, finishes: bool

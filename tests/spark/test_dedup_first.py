@@ -34,6 +34,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.mark.long
 def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path):
     run = Run(spark, tmp_path, DEDUP)
     run.try_once(run.next())
