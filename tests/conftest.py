@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
+from support import slow_tests  # noqa: E402 - see above
 from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402 - see above
 
 from eos.local.embedded_kafka import EmbeddedKafka  # noqa: E402
@@ -61,13 +63,21 @@ def in_turns(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Against another Kafka, what does not ask for it would only be the same again."""
+    """Against another Kafka, what does not ask for it would only be the same again. The quick run
+    has no slow tests."""
     in_turns(items)
-    if config.getoption("kafka") == "embedded":
-        return
-    asking = [item for item in items if "broker" in getattr(item, "fixturenames", ())]
-    config.hook.pytest_deselected(items=[item for item in items if item not in asking])
-    items[:] = asking
+    if os.environ.get("EOS_TESTS") == "quick":
+        slow = slow_tests.names()
+        keep(config, items, lambda item: slow_tests.function(item.nodeid) not in slow)
+    if config.getoption("kafka") != "embedded":
+        keep(config, items, lambda item: "broker" in getattr(item, "fixturenames", ()))
+
+
+def keep(
+    config: pytest.Config, items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]
+) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
+    items[:] = filter(wanted, items)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import slow_tests
 
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 400
@@ -97,6 +98,17 @@ def test_the_modules_that_tests_share_are_listed() -> None:
     modules = {path.stem for path in files() if path.parent == place} - {"__init__"}
     listed = re.findall(r"(?m)^    (\w+) {2,}", (place / "__init__.py").read_text())
     assert sorted(listed) == sorted({*modules, "simulated_broker"})
+
+
+def test_each_test_that_the_quick_run_leaves_out_exists() -> None:
+    """If this fails: rename it in tests/slow.txt, or write that list anew (support/slow_tests)."""
+    names = slow_tests.names()
+    assert names
+    for name in names:
+        path, *inside = name.split("::")
+        text = (ROOT / path).read_text(encoding="utf-8")
+        if inside[-1] != "runTest":  # of a state machine: hypothesis makes it
+            assert f"def {inside[-1]}(" in text, name
 
 
 def test_what_a_checkout_offers_as_a_job_an_installation_has_too() -> None:

@@ -2,6 +2,7 @@
 
 On any test's way:
     errors             the error that a test expects, by its code; how many examples a property gets
+    slow_tests         the tests that the quick run leaves out; program: writes their list
     waiting            `wait_until`
     docs               code blocks of the documents, the project's requirements, refused features
     error_catalogue    program: writes docs/messages.md from the source
