@@ -11,7 +11,7 @@ from eos.cache import cache_root
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import jar_folder
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 MAKE_S_MAX = 300  # a bound, not a measure: ten seconds of a free core
 

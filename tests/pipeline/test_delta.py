@@ -201,7 +201,7 @@ def test_rows_that_the_source_has_lost_before_a_table_took_them_stop_it(made: Pr
 ONE = lake.pipeline("removing", lake.LAST)
 
 
-@pytest.mark.long  # `plan --check` tells the same of it: test_plan_check.py
+@pytest.mark.nightly  # `plan --check` tells the same of it: test_plan_check.py
 def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> None:
     lake.declare(made, 1000, ONE)
     lake.feed(made, range(10))

@@ -157,7 +157,14 @@ def summed(log: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", ["encode:before", "encode:after", "first_produce:before"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "encode:before",
+        pytest.param("encode:after", marks=pytest.mark.nightly),
+        pytest.param("first_produce:before", marks=pytest.mark.nightly),
+    ],
+)
 def test_no_task_waits_for_a_worker_that_died(broker: Kafka, tmp_path: Path, fault: str) -> None:
     project = Project.made(tmp_path, broker)
     declare(project, "none", LARGE, project.source)

@@ -88,24 +88,27 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Seque
 
 @pytest.mark.timeout(1800)  # nine starts of Spark
 @pytest.mark.parametrize(
-    ("function", "moment"),
+    ("function", "moment", "points"),
     [
-        pytest.param("processed", "before", marks=pytest.mark.long),
-        pytest.param("distinct", "after", marks=pytest.mark.nightly),
+        pytest.param(
+            "processed", "before", AROUND_THE_COMMIT, id="around the commit", marks=pytest.mark.long
+        ),
+        pytest.param("processed", "before", POINTS, id="before", marks=pytest.mark.nightly),
+        pytest.param("distinct", "after", POINTS, id="after", marks=pytest.mark.nightly),
     ],
 )
 def test_no_state_counts_a_record_twice_whatever_dies_when(
-    made: Project, function: str, moment: str
+    made: Project, function: str, moment: str, points: Sequence[str]
 ) -> None:
     """A kill at each step. Beside each new record comes one of the micro-batch before, once more:
     a record that was counted twice, or a state that was lost, is a number too high or too low."""
-    records = RECORDS * (len(POINTS) + 4)
+    records = RECORDS * (len(points) + 4)
     mode = "" if function == "distinct" else "output_mode: update\n"
     stateful.declare(made, function, RECORDS, mode)
     for first in range(0, records, RECORDS // 2):
         before = range(max(0, first - RECORDS // 2), first)
         stateful.feed(made, (*range(first, first + RECORDS // 2), *before))
-    for point in POINTS:
+    for point in points:
         died = supervised(made, EOS_CRASH_AT=f"{point}:{moment}:both")
         assert died.returncode == KILLED, died.stderr
     ran(made)

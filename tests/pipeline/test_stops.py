@@ -254,7 +254,7 @@ def met_the_first_on_the_checkpoint(second: WarmRun, place: str) -> bool:
 
 
 @pytest.mark.long  # tests/kafka/test_mistaken.py has the first part; test_zombies.py has the force
-@pytest.mark.parametrize("place", ["elsewhere", "state"])
+@pytest.mark.parametrize("place", ["elsewhere", pytest.param("state", marks=pytest.mark.nightly)])
 def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     project: Project, place: str
 ) -> None:

@@ -102,7 +102,10 @@ def test_a_run_until_a_time_and_the_run_after_it(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", ["end_txn_sent:before", "end_txn_answered:after"])
+@pytest.mark.parametrize(
+    "point",
+    ["end_txn_sent:before", pytest.param("end_txn_answered:after", marks=pytest.mark.nightly)],
+)
 def test_a_run_until_a_time_that_dies_in_its_cut_micro_batch(project: Project, point: str) -> None:
     """Spark's plan has the later records, too: the next run reads them, and none twice."""
     bootstrap = project.broker.bootstrap

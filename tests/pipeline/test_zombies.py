@@ -75,7 +75,7 @@ class Older:
 
 @pytest.mark.parametrize(
     "point",
-    ["first_produce:after", pytest.param("end_txn_sent:before", marks=pytest.mark.long)],
+    ["first_produce:after", pytest.param("end_txn_sent:before", marks=pytest.mark.nightly)],
 )
 def test_who_was_replaced_while_it_stood_still_ends_with_3(project: Project, point: str) -> None:
     bootstrap = project.broker.bootstrap
