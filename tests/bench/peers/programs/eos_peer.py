@@ -12,6 +12,7 @@ from bench.peers.programs.turns import Turn, serve
 
 from eos.local.processes import die_with_parent
 from eos.run import pipeline
+from eos.run.prepared import RunOptions
 from eos.spark.session import open_session
 
 PIPELINE = """\
@@ -54,7 +55,7 @@ class Peer:
     def run(self, turn: Turn) -> None:
         if turn.is_endless:
             threading.Thread(target=self.stop_after, args=(turn,), daemon=True).start()
-        pipeline.run(self.pipeline(turn), str(self.profile), self.bootstrap)
+        pipeline.run(self.pipeline(turn), RunOptions(str(self.profile), self.bootstrap))
 
     def pipeline(self, turn: Turn) -> Path:
         value = ", value: json" if turn.kind in {"json", "delta"} else ""
