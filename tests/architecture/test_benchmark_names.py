@@ -1,9 +1,13 @@
-"""Benchmarks are not run with the tests: do the names of `eos` that they use still exist?"""
+"""Benchmarks are not run with the tests: do the names of `eos` that they use still exist, and do
+calls have the arguments that functions take?"""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +60,20 @@ def attributes(tree: ast.AST, modules: Mapping[str, ModuleType]) -> Iterator[str
 @pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.stem)
 def test_names_exist(path: Path) -> None:
     assert missing(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+def test_calls_have_the_arguments_that_functions_take() -> None:
+    """Of mypy's errors only these: most others are about a benchmark's doubles."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--explicit-package-bases", str(BENCH)],
+        env={**os.environ, "MYPYPATH": "tests:."},
+        cwd=BENCH.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.rstrip().endswith("source files)"), done.stdout + done.stderr
+    assert [line for line in done.stdout.splitlines() if line.endswith("[call-arg]")] == []
 
 
 def test_missing_names_are_found() -> None:

@@ -132,6 +132,9 @@ class Program:
         except OSError as error:  # a timeout is one
             raise self._failure(f"did not answer within {wait_s} s") from error
         if line != expected:
+            # A program closes its connection before it writes why it ended.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S_MAX)
             raise self._failure("ended")
 
     def _failure(self, what: str) -> FailedError:

@@ -68,9 +68,9 @@ def _summary(runs: Sequence[Run], name: str) -> Summary | None:
     return Summary(
         mine[0]["records"],
         *(Range.of([_a_million(run, figure) for run in mine]) for figure in _FIGURES),
-        _ratio(runs, mine, "seconds"),
-        _ratio(runs, mine, "cpu_seconds"),
-        _problem(runs, mine, name),
+        times_eos=_ratio(runs, mine, "seconds"),
+        cpu_times_eos=_ratio(runs, mine, "cpu_seconds"),
+        problem=_problem(runs, mine, name),
     )
 
 
@@ -150,7 +150,7 @@ def latencies(runs: Sequence[Run]) -> dict[str, Latency]:
                 Range.of([run[figure] for run in mine])
                 for figure in ("median_ms", "p99_ms", "cpu_seconds")
             )
-            found[name] = Latency(*ranges, _problem(runs, mine, name))
+            found[name] = Latency(*ranges, problem=_problem(runs, mine, name))
     return found
 
 
