@@ -53,8 +53,8 @@ class Fields:
     def number(self, name: str, low: int, high: int, default: Any = _NEVER) -> int:
         value = self._get(name, default)
         if type(value) is not int or not low <= value <= high:
-            if value is default:  # any value of the caller, also None: the type is unknown here
-                return default  # type: ignore[no-any-return]
+            if value is default:  # any value of the caller, also None
+                return default  # type: ignore[no-any-return]  # the type is the caller's choice
             raise self._wrong(name, f"a whole number from {low} to {high}")
         return value
 
@@ -67,8 +67,8 @@ class Fields:
         pattern: re.Pattern[str] | None = None,
     ) -> str:
         value = self._get(name, default)
-        if value is default:  # of unknown type, as in `number`
-            return default  # type: ignore[no-any-return]
+        if value is default:
+            return default  # type: ignore[no-any-return]  # the type is the caller's choice
         if not isinstance(value, str) or len(value) > most:
             raise self._wrong(name, f"a text of {most} characters at most")
         if pattern is not None and not pattern.fullmatch(value):

@@ -21,12 +21,15 @@ def is_offline() -> bool:
     return value == "1"
 
 
-def require_online(missing: str) -> None:
-    """Raise UsageError if downloads are forbidden. `missing` says what would be downloaded."""
+def require_online(missing: str, other_remedy: str) -> None:
+    """Raise UsageError if downloads are forbidden.
+
+    `missing` says what would be downloaded, `other_remedy` how to provide it without a download.
+    """
     if is_offline():
         raise UsageError(
             "download_forbidden",
             f"{VARIABLE}=1 forbids downloads, but {missing}",
-            hint=f"run `eos fetch` without {VARIABLE}, here or on a machine of the same platform "
-            "with a network, and copy its folder ~/.cache/spark-eos",
+            hint=f"run `eos fetch` without {VARIABLE}; or, on a machine without a network, "
+            f"{other_remedy}",
         )

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 _FETCH = """\
 Download and build what runs need: a Java if the machine has none, the jars of Spark, Delta and the
 embedded broker, and the native library. All of it is kept in ~/.cache/spark-eos, except Java, which
-is installed into this environment. Later runs need no network; with EOS_OFFLINE=1 they use none.
+is installed into this environment. Later runs download nothing; with EOS_OFFLINE=1 they never do.
 
   eos fetch
   eos fetch --broker none       for images and hosts that use a cluster of their own

@@ -1,4 +1,4 @@
-"""Which pipelines can be run by one process."""
+"""Check whether one process can run several pipelines."""
 
 from __future__ import annotations
 

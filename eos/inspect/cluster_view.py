@@ -21,7 +21,7 @@ from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 TIMEOUT_MS = 30_000
-_PAST_MS = 10_000  # limit of the queries about earlier ends, of which there may be dozens
+_PAST_MS = 10_000  # for all queries about earlier ends together
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
 
 Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
@@ -110,17 +110,18 @@ class ClusterView:
         """Return the ends of each partition that exists at these moments.
 
         Each moment takes a request to each leader. If one fails or the time is over, older moments
-        are missing.
+        are missing: the other data of the cluster do not depend on them.
         """
         wanted = sorted(moments, reverse=True)
         existing = self._existing(partitions) if wanted else []
         if not existing:
             return PastEnds()
         query, deadline = self.client.list_offsets, Deadline.after_ms(_PAST_MS)
-        starts = query(existing, "earliest", committed=True, deadline=deadline)
-        ends = query(existing, "latest", committed=True, deadline=deadline)
+        starts: Ends = {}
         by_time: dict[datetime, Ends] = {}
         with suppress(EosError):
+            starts = query(existing, "earliest", committed=True, deadline=deadline)
+            ends = query(existing, "latest", committed=True, deadline=deadline)
             for moment in wanted:
                 at_ms = int(moment.timestamp() * 1000)
                 later = query(existing, at_ms, committed=True, deadline=deadline)

@@ -29,7 +29,7 @@ def ensure_java() -> Java:
 
 def _install_wheel(cause: UsageError) -> None:
     reason = cause.message
-    require_online(reason)
+    require_online(reason, "install a Java 17 or 21, or set JAVA_HOME to one")
     log_lines.write(reason)
     log_lines.write("installing a Java into this environment")
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):

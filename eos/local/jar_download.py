@@ -30,6 +30,7 @@ from eos.local.jars import Jar
 from eos.local.java import find_java, trust_options
 from eos.local.processes import end_with_parent
 from eos.offline import require_online
+from eos.plural import plural
 
 REPOSITORY = "EOS_MAVEN_REPOSITORY"
 SIDE_BY_SIDE = 4
@@ -65,7 +66,10 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
 
     If some fail, raise UnavailableError with the causes of the first ones."""
     megabytes = sum(jar.size_bytes for jar in jars) / 1e6
-    require_online(f"{len(jars)} jars ({megabytes:.0f} MB) are missing in {folder}")
+    require_online(
+        f"{plural(len(jars), 'jar')} ({megabytes:.0f} MB) must be downloaded to {folder}",
+        f"copy the jars from the same folder of another machine to {folder}",
+    )
     _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
     started = time.monotonic()
     _forget_old_work(folder)

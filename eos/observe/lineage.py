@@ -53,7 +53,7 @@ Name = tuple[str, str]  # of a dataset: namespace and name
 
 @dataclass(frozen=True, slots=True)
 class LineageOfPlan:
-    """What a plan says about lineage. `kafka` is the namespace of all topics.
+    """The lineage of a plan. `kafka` is the namespace of all topics.
 
     The topics of a pattern, or of a column, are added when a micro-batch has read or written them.
     """

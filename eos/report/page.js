@@ -1,7 +1,7 @@
 "use strict";
 // Points at an interval of the charts: with a mouse, a finger, or the keys of the slider.
 (() => {
-  const told = JSON.parse(document.getElementById("intervals").textContent);
+  const page = JSON.parse(document.getElementById("intervals").textContent);
   const charts = document.getElementById("charts");
   const chooser = document.getElementById("chooser");
   const detail = document.getElementById("detail");
@@ -33,22 +33,22 @@
       cursor.setAttribute("visibility", "visible");
     }
     chooser.value = slot;
-    const when = `${told.slots[slot]} to ${told.slots[slot + 1]} UTC`;
+    const when = `${page.slots[slot]} to ${page.slots[slot + 1]} UTC`;
     chooser.setAttribute("aria-valuetext", when);
     detail.hidden = false;
     detail.replaceChildren();
     put(detail, "h3", when);
-    const lag = told.lag[Math.floor(slot / told.lag_each)];
+    const lag = page.lag[Math.floor(slot / page.lag_each)];
     if (lag) put(detail, "p", `lag at the end: ${lag}`);
-    const found = told.found[slot];
+    const found = page.found[slot];
     if (!found) {
       put(detail, "p", "No attempt.");
       return;
     }
     const [words, sources, targets, notable] = found;
     for (const word of words) put(detail, "p", word);
-    if (sources.length) ranges(told.sources, sources, told.left[0], "Read");
-    if (targets.length) ranges(told.targets, targets, told.left[1], "Written");
+    if (sources.length) ranges(page.sources, sources, page.left[0], "Read");
+    if (targets.length) ranges(page.targets, targets, page.left[1], "Written");
     if (notable > 0) filter(slot, notable);
   };
 
@@ -78,11 +78,11 @@
 
   const slotAt = (picture, x) => {
     const box = picture.getBoundingClientRect();
-    const count = told.slots.length - 1;
+    const count = page.slots.length - 1;
     return Math.min(count - 1, Math.max(0, Math.floor(((x - box.left) / box.width) * count)));
   };
 
-  // A click holds an interval, so that the way to what is told of it changes nothing.
+  // A click holds an interval, so that moving the pointer to its details changes nothing.
   let held = -1;
   for (const picture of pictures) {
     picture.addEventListener("pointermove", (event) => {

@@ -149,7 +149,9 @@ RUN, REDO, BETWEEN = STEPS = (
 
 @dataclass(slots=True)
 class Interval:
-    """What ended in one interval. `position` has the source offsets after its last commit."""
+    """The attempts and events that ended in one interval.
+
+    `position` has the source offsets after its last commit."""
 
     counts: Counter[str] = field(default_factory=Counter)  # attempts by KINDS, others by their kind
     step_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))

@@ -1,4 +1,4 @@
-"""What a run gets from its process, which runs one pipeline or several."""
+"""The process of a run, as the run uses it. A process runs one pipeline or several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a run shares with the other pipelines of its process.
+    """The objects that a run shares with the other pipelines of its process.
 
     `metrics` are served by the process; None if they are not. `note` is called with each event.
     """

@@ -5,6 +5,7 @@ The startup follows the rule "look, fence, read, decide". Then Spark's query run
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ from eos.run.prepared import PreparedRun, RunOptions, prepare
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
 from eos.run.query_error import cause_of
-from eos.run.shutdown import Stopping, StopSignals
+from eos.run.shutdown import STOP_S_MAX, Stopping, StopSignals
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.stop_watch import locked
@@ -195,9 +196,8 @@ class _Run:
             self.bus,
             is_bounded=self.options.until_ms is not None,
             links_traces=self.profile.is_traced,
+            shares_spark=self.host.shared is not None,
         )
-        if self.host.shared is not None:
-            reader.forgo_barriers()
         batches, last = self._acquire_pipeline(planned, source, dedup, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
@@ -378,7 +378,17 @@ class _Run:
 
 
 def _end_query(running: StreamingQuery) -> None:
-    """Stop the query if an error ended its run first, because this process may run on."""
-    with suppress(Exception):
-        if running.isActive:
-            running.stop()
+    """Stop the query if an error ended its run first, because this process may run on.
+
+    Spark's stop has no time limit of its own. A query that survives it can't commit, since the next
+    run fences it.
+    """
+
+    def stop() -> None:
+        with suppress(Exception):
+            if running.isActive:
+                running.stop()
+
+    stopping = threading.Thread(target=stop, name="eos-end-query", daemon=True)
+    stopping.start()
+    stopping.join(STOP_S_MAX)

@@ -1,5 +1,4 @@
-"""Which pipelines of a process are started again, after which pause, and with which exit code the
-process ends.
+"""Restart the pipelines of a process after failures, and choose the exit code of the process.
 
 Only failures of the environment (exit code 5) are met with a restart. All others would meet the
 same error again, or fence the instance that took over.

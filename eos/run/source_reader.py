@@ -53,6 +53,7 @@ class SourceReader:
         *,
         is_bounded: bool = False,
         links_traces: bool = False,
+        shares_spark: bool = False,
     ) -> None:
         self._plan = plan
         self._is_bounded = is_bounded  # the ranges may be a part of what Spark planned
@@ -64,8 +65,9 @@ class SourceReader:
         # How many tasks Spark runs at the same time on this machine; 0 if it uses several machines.
         self.slots = slots(spark)
         self._traces = TraceContexts(spark) if links_traces else None
-        # How many tasks may wait for one another in a job (a barrier stage).
-        self.barrier_tasks_max = self.slots
+        # How many tasks a barrier stage may have. Its tasks start together, so it waits until
+        # enough slots are free. Other pipelines in the same Spark could take each slot before.
+        self.barrier_tasks_max = 0 if shares_spark else self.slots
 
     @property
     def name(self) -> str:
@@ -92,11 +94,6 @@ class SourceReader:
         """Emit the trace contexts that the attempt's jobs have read."""
         if self._traces is not None and self._traces.found:
             self._bus.emit(events.TraceContextsRead(batch_id, self._traces.found))
-
-    def forgo_barriers(self) -> None:
-        """Plan no barrier stage: all of its tasks start together, so it waits until enough slots
-        are free. Other pipelines in the same Spark could take each free slot before."""
-        self.barrier_tasks_max = 0
 
     @property
     def is_in_python(self) -> bool:

@@ -1,4 +1,4 @@
-"""Are the data files that a micro-batch added to a Delta table still those that its log describes?
+"""Compare the data files that micro-batches added to a Delta table with its log.
 
 For each file the log has its size, its number of rows, and the lowest and highest value of the
 first columns. The file's own footer has the same numbers, so no row is read. A table that was

@@ -127,6 +127,17 @@ def test_the_ends_of_the_source_at_earlier_moments(pipeline: Pipeline):
     assert view.past_ends(tps, []) == PastEnds()
 
 
+def test_without_time_for_earlier_ends_the_other_data_of_the_cluster_are_there(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+):
+    names = pipeline.planned().names
+    view = ClusterView(pipeline.client(), names.transactional_id, names.group, names.ledger)
+    tps = view.partitions([pipeline.source])
+    monkeypatch.setattr(cluster_view, "_PAST_MS", 0)
+    assert view.past_ends(tps, [datetime.now(timezone.utc)]).by_time == {}
+    assert set(view.committed_ends(tps)) == set(tps)
+
+
 @pytest.mark.long
 def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     found = gather(history(100_000, every_s=7, aborts=40, fences=10_000))

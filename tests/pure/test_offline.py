@@ -28,8 +28,9 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jars_are_not_downloaded(tmp_path: Path) -> None:
     with raises("download_forbidden") as caught:
         jar_download.download([Jar(SPARK, "g:a:1", 2_000_000, "ab")], tmp_path)
-    assert "1 jars (2 MB) are missing in" in caught.value.message
+    assert "but 1 jar (2 MB) must be downloaded to" in caught.value.message
     assert "`eos fetch`" in caught.value.hint
+    assert str(tmp_path) in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,6 +42,7 @@ def test_java_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     with raises("download_forbidden") as caught:
         java_wheel.ensure_java()
     assert caught.value.message.endswith("but there is no Java 17 or 21")
+    assert "JAVA_HOME" in caught.value.hint
 
 
 def test_a_compiler_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

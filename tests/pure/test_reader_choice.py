@@ -95,6 +95,17 @@ def test_old_record_batches_end_the_use_of_the_arrow_reader(
     assert not reader.falls_back(old)  # Spark's source has the last word
 
 
+@pytest.mark.parametrize("shares_spark", [False, True])
+def test_pipelines_that_share_spark_have_no_barrier_stage(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, shares_spark: bool
+) -> None:
+    monkeypatch.setattr(source_reader, "slots", lambda _spark: 2)
+    nobody: Any = None
+    arrow = ReaderChoice("arrow")
+    reader = SourceReader(plan, arrow, nobody, nobody, nobody, shares_spark=shares_spark)
+    assert (reader.slots, reader.barrier_tasks_max) == (2, 0 if shares_spark else 2)
+
+
 def test_a_plan_names_its_reader(plan: Plan):
     assert "if a step keeps state" in foreseen(plan)
     assert "`source.reader: spark`" in foreseen(replace(plan, reader="spark"))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -29,7 +32,12 @@ from eos.observe import events
 from eos.observe.exposition import Endpoint
 from eos.observe.joined_metrics import JoinedMetrics
 from eos.observe.metrics import RunMetrics
+from eos.run import pipeline as pipeline_module
+from eos.run import restarts, several
+from eos.run.host import Host
+from eos.run.prepared import RunOptions
 from eos.run.restarts import PAUSE_S_MAX, Progress, pause_s, run_with_restarts, worst
+from eos.run.shutdown import Stopping
 
 STARTED = events.PipelineStarted("orders")
 COMMITTED = events.MicroBatchCommitted(
@@ -44,6 +52,56 @@ COMMITTED = events.MicroBatchCommitted(
     offsets_ms=1.0,
     end_ms=1.0,
 )
+
+
+# --- one run after the other ---------------------------------------------------------------------
+
+
+def test_a_restart_takes_nothing_over_once_a_run_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[tuple[bool, bool]] = []
+    locks: list[bool] = []
+
+    @contextmanager
+    def locked(_plan: Any, _stopping: Any, *, is_forced: bool) -> Iterator[object]:
+        locks.append(is_forced)
+        yield object()
+
+    def run_once(_prepared: Any, options: RunOptions, host: Host) -> None:
+        runs.append((options.take_over, options.accepts_state_loss))
+        if len(runs) == 2:
+            assert host.shared is not None
+            host.shared.note(STARTED)
+        if len(runs) < 4:
+            raise AWAY
+
+    plan = SimpleNamespace(names=SimpleNamespace(pipeline="orders"), trigger_every_ms=1)
+    prepared: Any = SimpleNamespace(name="orders", planned=plan, naming_errors=nullcontext)
+    monkeypatch.setattr(several, "locked", locked)
+    monkeypatch.setattr(several, "run_once", run_once)
+    monkeypatch.setattr(several, "has_ended", lambda _spark: False)
+    monkeypatch.setattr(restarts, "pause_s", lambda _failures: 0.0)
+    stopping = Stopping(lambda: None)
+    spark: Any = None
+    options = RunOptions(take_over=True, accepts_state_loss=True)
+    one = several._Supervised(prepared, options, spark, stopping, None)
+    one.thread.start()
+    one.thread.join(60)
+    assert (one.code, one.has_ended) == (0, True)
+    assert runs == [(True, True), (True, True), (False, False), (False, False)]
+    assert locks == [True]  # it is kept from one run to the next
+
+
+def test_the_end_of_a_query_that_hangs_is_waited_for_in_vain_for_a_time_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+    query: Any = SimpleNamespace(isActive=True, stop=released.wait)
+    monkeypatch.setattr(pipeline_module, "STOP_S_MAX", 0.05)
+    pipeline_module._end_query(query)
+    assert not released.is_set()
+    released.set()
 
 
 # --- exit codes -----------------------------------------------------------------------------------
