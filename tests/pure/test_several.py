@@ -93,7 +93,7 @@ def test_a_restart_takes_nothing_over_once_a_run_has_started(
     assert locks == [True]  # it is kept from one run to the next
 
 
-def test_the_end_of_a_query_that_hangs_is_waited_for_in_vain_for_a_time_only(
+def test_a_query_whose_stop_hangs_is_waited_for_within_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()
