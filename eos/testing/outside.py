@@ -266,16 +266,21 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
     return sorted(records, key=lambda record: (record.partition, record.offset))
 
 
-def messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> Iterator[Message]:
+def messages(
+    bootstrap: str,
+    topic: str,
+    isolation: str = "read_committed",
+    partitions: Iterable[int] | None = None,
+) -> Iterator[Message]:
     """Yield the records of a topic up to its present end, as librdkafka's messages.
 
-    The messages of one partition are in the order of their offsets. None is kept in memory.
+    The messages of one partition are in the order of their offsets. None is kept in memory. With
+    `partitions`, only theirs.
     """
     with _consumer(bootstrap, isolation) as consumer:
         found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
-        known = found.topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known])
-        open_partitions = set(known)
+        open_partitions = set(found.topics[topic].partitions if partitions is None else partitions)
+        consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in open_partitions])
         give_up_at = time.monotonic() + READ_S_MAX
         while open_partitions:
             if time.monotonic() > give_up_at:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from zlib import crc32
 
 from bench.encoding import records as short_records
@@ -90,11 +93,17 @@ class Workload:
             return (_order_print(key, order) for key, order in taxed)
         return (_plain_print(key, value) for key, value in rows)
 
-    def found(self, bootstrap: str, topic: str) -> Contents:
-        """What an independent consumer reads from a target, `read_committed`."""
+    def found(self, bootstrap: str, topic: str, cores: int = 2) -> Contents:
+        """What independent consumers read from a target, `read_committed`."""
+        shares = [range(first, self.partitions, cores) for first in range(cores)]
+        with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+            each = pool.map(partial(self._found, bootstrap, topic), filter(None, shares))
+            return _total(each)
+
+    def _found(self, bootstrap: str, topic: str, partitions: Iterable[int]) -> Contents:
         total, checksum = 0, 0
         is_json = self.kind in {"json", "delta"}
-        for message in outside.messages(bootstrap, topic):
+        for message in outside.messages(bootstrap, topic, partitions=partitions):
             key, value = message.key(), message.value()
             total += 1
             checksum += (
