@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from eos.kafka.leader_stream import Piece, RangeProgress
 from eos.kafka.range_fetcher import RangeFetcher
+from eos.kafka.read_amounts import ReadAmounts
 from eos.kafka.read_errors import old_format, unreadable
-from eos.kafka.records.batch_headers import Old, Visibility, batches
+from eos.kafka.records.batch_headers import HEADER_BYTES, Old, Visibility, batches
 from eos.kafka.records.column_reader import ColumnReader
 from eos.kafka.records.decompression import BrokenPayloadError, Scratch, unpack_into
 
@@ -23,16 +24,23 @@ _SMALL_ROWS, _SMALL_BYTES = 5_000, 1 << 20
 
 
 def read_columns(
-    fetcher: RangeFetcher, *, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX
+    fetcher: RangeFetcher,
+    *,
+    rows_max: int = ROWS_MAX,
+    bytes_max: int = BYTES_MAX,
+    amounts: ReadAmounts | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of the fetcher's ranges as Arrow batches, with Spark's Kafka columns.
 
-    Ranges follow each other, each in offset order. Small batches of several ranges are joined.
+    Ranges follow each other, each in offset order. Small batches of several ranges are joined. What
+    was read is added to `amounts`.
     """
-    return _joined(_each(fetcher, rows_max, bytes_max))
+    return _joined(_each(fetcher, rows_max, bytes_max, amounts or ReadAmounts()))
 
 
-def _each(fetcher: RangeFetcher, rows_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
+def _each(
+    fetcher: RangeFetcher, rows_max: int, bytes_max: int, amounts: ReadAmounts
+) -> Iterator[pa.RecordBatch]:
     scratch = Scratch()
     progress: RangeProgress | None = None
     reader: ColumnReader | None = None
@@ -40,23 +48,26 @@ def _each(fetcher: RangeFetcher, rows_max: int, bytes_max: int) -> Iterator[pa.R
     try:
         for piece in pieces:
             if reader is None or piece.progress is not progress:
-                yield from _rest(reader)
+                yield from _rest(reader, amounts)
                 progress = piece.progress
                 topic, number = progress.partition
                 reader = ColumnReader(topic, number, rows_max=rows_max, bytes_max=bytes_max)
-            yield from _decoded(piece, reader, scratch)
-        yield from _rest(reader)
+            yield from _decoded(piece, reader, scratch, amounts)
+        yield from _rest(reader, amounts)
     finally:
         pieces.close()
 
 
-def _rest(reader: ColumnReader | None) -> Iterator[pa.RecordBatch]:
+def _rest(reader: ColumnReader | None, amounts: ReadAmounts) -> Iterator[pa.RecordBatch]:
     rest = None if reader is None else reader.flush()
-    if rest is not None:
+    if reader is not None and rest is not None:
+        amounts.records[reader.topic] += rest.num_rows
         yield rest
 
 
-def _decoded(piece: Piece, reader: ColumnReader, scratch: Scratch) -> Iterator[pa.RecordBatch]:
+def _decoded(
+    piece: Piece, reader: ColumnReader, scratch: Scratch, amounts: ReadAmounts
+) -> Iterator[pa.RecordBatch]:
     """Decode the record batches of a piece, and yield each Arrow batch that is full.
 
     Raise PromiseBrokenError if a record batch has a wrong checksum or can't be decoded."""
@@ -77,9 +88,12 @@ def _decoded(piece: Piece, reader: ColumnReader, scratch: Scratch) -> Iterator[p
             raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
         if not (visibility.of(batch) and batch.records and batch.last_offset >= start):
             continue
+        amounts.bytes[partition.topic] += HEADER_BYTES + len(batch.payload)
         try:
             records = unpack_into(batch.codec, batch.payload, scratch)
-            yield from reader.add(batch, records, start, end)
+            for full in reader.add(batch, records, start, end):
+                amounts.records[reader.topic] += full.num_rows
+                yield full
         except BrokenPayloadError as error:
             raise unreadable(partition, batch.last_offset, str(error)) from error
 

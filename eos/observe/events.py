@@ -121,7 +121,9 @@ class MicroBatchCommitted(Event):
     and write. The other times are those of ledger record, group offsets and EndTxn.
     `offsets_in_by_topic` splits `offsets_in` by source topic, `records_out_by_topic` and
     `bytes_out_by_topic` the output by target topic. `ledger_end` is the ledger's end offset after
-    the commit."""
+    the commit. `records_in_by_topic` and `bytes_in_by_topic` have what tasks read: visible records,
+    and bytes of their record batches. Both are empty with Spark's reader, and the records also if
+    tasks read them twice."""
 
     batch_id: int
     attempt: int
@@ -139,6 +141,8 @@ class MicroBatchCommitted(Event):
     offsets_in_by_topic: Mapping[str, int] = field(default_factory=dict)
     records_out_by_topic: Mapping[str, int] = field(default_factory=dict)
     bytes_out_by_topic: Mapping[str, int] = field(default_factory=dict)
+    records_in_by_topic: Mapping[str, int] = field(default_factory=dict)
+    bytes_in_by_topic: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total_ms(self) -> float:

@@ -93,8 +93,13 @@ class RunMetrics:
         )
         self._records_in = add.counter(
             "eos_source_records_total",
-            "Visible source records that were committed. The topic is `several` if the micro-batch "
-            "read more than one.",
+            "Visible source records that were committed. The topic is `several` if they were not "
+            "counted by topic.",
+            "topic",
+        )
+        self._bytes_in = add.counter(
+            "eos_source_bytes_total",
+            "Bytes of record batches that committed micro-batches read, as they are in the log.",
             "topic",
         )
         self._records_out = add.counter(
@@ -245,10 +250,12 @@ class RunMetrics:
             (self._offsets_in, read),
             (self._records_out, event.records_out_by_topic),
             (self._bytes_out, event.bytes_out_by_topic),
+            (self._records_in, event.records_in_by_topic),
+            (self._bytes_in, event.bytes_in_by_topic),
         ):
             for topic, count in counts.items():
                 metric.of(topic).inc(count)
-        if event.records_in is not None:
+        if event.records_in is not None and not event.records_in_by_topic:
             topic = next(iter(read)) if len(read) == 1 else SEVERAL
             self._records_in.of(topic).inc(event.records_in)
         self._last_commit.of().set(self._clock())

@@ -173,6 +173,7 @@ class MicroBatchWork(AttemptWork):
         return AttemptFacts(
             refused=dead_letters.counted(self.refused),
             records_read=self._records_read,
+            amounts=self._stages.reader.amounts,
             reads=versions(self._plan),
             producers=version,
             dedup=counts,

@@ -195,6 +195,7 @@ class _Run:
             self.spark,
             self.bus,
             is_bounded=self.options.until_ms is not None,
+            is_observed=self.profile.is_observed,
             links_traces=self.profile.is_traced,
             shares_spark=self.host.shared is not None,
         )

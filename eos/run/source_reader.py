@@ -11,6 +11,7 @@ from eos.checkpoint.offset_log import Ranges
 from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
+from eos.kafka.read_amounts import ReadAmounts
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -22,8 +23,8 @@ from eos.spark.fused_step import parsed
 from eos.spark.header_validation import HeaderValidation
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
+from eos.spark.read_report import ReadReport
 from eos.spark.session import slots
-from eos.spark.trace_links import TraceContexts
 from eos.startup.source_state import above, below
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class SourceReader:
         bus: Bus,
         *,
         is_bounded: bool = False,
+        is_observed: bool = False,
         links_traces: bool = False,
         shares_spark: bool = False,
     ) -> None:
@@ -64,7 +66,7 @@ class SourceReader:
         self._bus = bus
         # How many tasks Spark runs at the same time on this machine; 0 if it uses several machines.
         self.slots = slots(spark)
-        self._traces = TraceContexts(spark) if links_traces else None
+        self._report = ReadReport(spark, with_traces=links_traces) if is_observed else None
         # How many tasks a barrier stage may have. Its tasks start together, so it waits until
         # enough slots are free. Other pipelines in the same Spark could take each slot before.
         self.barrier_tasks_max = 0 if shares_spark else self.slots
@@ -86,14 +88,20 @@ class SourceReader:
         return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
 
     def begin_attempt(self) -> None:
-        """Forget the trace contexts that earlier jobs have read."""
-        if self._traces is not None:
-            self._traces.clear()
+        """Forget what earlier jobs have read."""
+        if self._report is not None:
+            self._report.clear()
 
     def report_traces(self, batch_id: int) -> None:
         """Emit the trace contexts that the attempt's jobs have read."""
-        if self._traces is not None and self._traces.found:
-            self._bus.emit(events.TraceContextsRead(batch_id, self._traces.found))
+        if self._report is not None and self._report.contexts:
+            self._bus.emit(events.TraceContextsRead(batch_id, self._report.contexts))
+
+    @property
+    def amounts(self) -> ReadAmounts:
+        """What the attempt's jobs have read. Empty if nobody observes the run, or Spark's source
+        reads."""
+        return ReadAmounts() if self._report is None else self._report.amounts
 
     @property
     def is_in_python(self) -> bool:
@@ -154,7 +162,7 @@ class SourceReader:
             divided,
             rows_max=int(str(conf.get(_ROWS))),
             bytes_max=int(str(conf.get(_BYTES))),
-            traces=self._traces,
+            report=self._report,
         )
 
 

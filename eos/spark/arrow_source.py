@@ -16,11 +16,12 @@ from eos.kafka.api import TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.range_fetcher import Range
 from eos.kafka.range_reader import BYTES_MAX, ROWS_MAX, read_columns
+from eos.kafka.read_amounts import ReadAmounts
 from eos.kafka.settings import KafkaSettings
 from eos.seal import Seal, of_this_process
 from eos.spark.fused_step import parsed
+from eos.spark.read_report import ReadReport
 from eos.spark.tasks import settle
-from eos.spark.trace_links import TraceContexts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +46,7 @@ class ArrowSource:
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
-    traces: TraceContexts | None = None  # to report those of the records to
+    report: ReadReport | None = None  # receives amounts and trace contexts of the records
 
     @property
     def task_count(self) -> int:
@@ -75,7 +76,10 @@ class ArrowSource:
             fetcher = KafkaClient.shared(self.settings, self.profile).fetch_ranges(
                 self.ranges[task]
             )
-            found = read_columns(fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max)
-            yield from found if self.traces is None else self.traces.noted(found)
+            amounts = ReadAmounts()
+            found = read_columns(
+                fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max, amounts=amounts
+            )
+            yield from found if self.report is None else self.report.noted(found, amounts)
         except EosError as error:
             raise self.seal.crossing(error) from error

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from eos.errors import EosError
 from eos.kafka.api import Identity
+from eos.kafka.read_amounts import ReadAmounts
 from eos.ledger.ranges import Decision, PlannedBatch
 from eos.ledger.record import AttemptRecord
 from eos.observe import events
@@ -62,11 +63,13 @@ def commit(
     attempt: AttemptRecord,
     marks: Sequence[float],
     ledger_end: int,
+    amounts: ReadAmounts,
 ) -> events.MicroBatchCommitted:
     """Return the event for a committed attempt.
 
     `marks` are five points in time, in seconds: the begin, and the ends of its four steps (writing
-    the records, the ledger record, the group offsets, EndTxn).
+    the records, the ledger record, the group offsets, EndTxn). If two jobs read the records, such
+    as dedup before the write, `amounts` has them twice. Then the records by topic are unknown.
     """
     run_ms, ledger_ms, offsets_ms, end_ms = (
         (after - before) * 1000 for before, after in pairwise(marks)
@@ -92,6 +95,10 @@ def commit(
         offsets_in_by_topic=offsets_in,
         records_out_by_topic=records_out,
         bytes_out_by_topic=bytes_out,
+        records_in_by_topic=(
+            dict(amounts.records) if amounts.records.total() == attempt.records_read else {}
+        ),
+        bytes_in_by_topic=dict(amounts.bytes),
     )
 
 

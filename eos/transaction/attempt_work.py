@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos.kafka.api import Identity
+from eos.kafka.read_amounts import ReadAmounts
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position, Refused
 
@@ -18,7 +19,7 @@ from eos.ledger.record import Ends, Position, Refused
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
     """What the ledger record of an attempt contains, apart from its receipts (counts and offsets
-    per target partition)."""
+    per target partition). `amounts` are for its event alone."""
 
     refused: Refused = field(default_factory=dict)  # rejected source records, by rule and outcome
     records_read: int | None = None  # source records read, without aborted ones; None: not counted
@@ -26,6 +27,7 @@ class AttemptFacts:
     producers: str = ""  # the version of dedup's states after the attempt
     dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's counts
     validate_first: int = 0  # micro-batches after this one that dedup validates before writing
+    amounts: ReadAmounts = field(default_factory=ReadAmounts)
 
 
 class AttemptWork(ABC):

@@ -317,7 +317,9 @@ class MicroBatches:
         )
         self._commit(identity, after, record, marks)
         self.bus.emit(
-            attempt_events.commit(step, decision, attempt, marks, self.ownership.last_offset + 1)
+            attempt_events.commit(
+                step, decision, attempt, marks, self.ownership.last_offset + 1, facts.amounts
+            )
         )
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:

@@ -108,6 +108,7 @@ def test_prometheus_scrapes_a_run(project: Project) -> None:
     assert found["eos_target_records_total", project.target] == RECORDS
     assert found["eos_source_committed_offsets", project.source] == RECORDS
     assert found["eos_target_bytes_total", project.target] > RECORDS
+    assert found["eos_source_bytes_total", project.source] > RECORDS
     assert found["eos_ledger_end_offset", ""] > 2
     assert found["eos_transaction_timeout_seconds", ""] == 600
     assert found["eos_audit_backlog_max_attempts", ""] == 1000
@@ -206,6 +207,8 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
         assert begun["offsets_in"] == {project.source: RECORDS // 2}
         assert (begun["producer_id"], begun["epoch"]) == (ended["producer_id"], ended["epoch"])
         assert ended["records_out_by_topic"] == {project.target: RECORDS // 2}
+        assert ended["records_in_by_topic"] == {project.source: RECORDS // 2}
+        assert ended["bytes_in_by_topic"].keys() == {project.source}
     assert committed[0]["epoch"] != committed[1]["epoch"]
 
     body = Gateway.pushed[f"/metrics/job/eos/pipeline/{project.name}"]

@@ -34,6 +34,8 @@ COMMITTED = events.MicroBatchCommitted(
     offsets_in_by_topic={"orders": 12},
     records_out_by_topic={"out": 9},
     bytes_out_by_topic={"out": 900},
+    records_in_by_topic={"orders": 10},
+    bytes_in_by_topic={"orders": 1500},
 )
 REFUSED = events.RecordsRefused(7, "paid", "drop", 2, "orders", 0, 41)
 FAILED = events.AttemptFailed(
@@ -84,6 +86,8 @@ def test_json_is_one_object_a_line_with_the_attempts_identity() -> None:
         "offsets_in_by_topic": {"orders": 12},
         "records_out_by_topic": {"out": 9},
         "bytes_out_by_topic": {"out": 900},
+        "records_in_by_topic": {"orders": 10},
+        "bytes_in_by_topic": {"orders": 1500},
     }
     assert (refused["level"], refused["topic"], refused["offset"]) == ("warning", "orders", 41)
     assert not refused["message"].startswith("warning")

@@ -26,7 +26,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.exposition import Endpoint, push
 from eos.observe.metric_registry import OTHER, VALUES_MAX
-from eos.observe.metrics import RunMetrics
+from eos.observe.metrics import SEVERAL, RunMetrics
 from eos.run.observing import LoadedObserver, observing
 
 VERSIONS = {"version": "0.1.0", "python": "3.11.7", "pyspark": "4.2.0"}
@@ -89,6 +89,7 @@ def test_the_values_are_those_of_the_events(metrics: RunMetrics, clock: Clock) -
         ("eos_kafka_errors_total", "api=EndTxn,error=NO_RESPONSE"): 1,
         ("eos_source_offsets_total", "topic=in"): 12,
         ("eos_source_records_total", "topic=in"): 10,
+        ("eos_source_bytes_total", "topic=in"): 1_000,
         ("eos_target_records_total", "topic=out"): 8,
         ("eos_target_records_total", "topic=large"): 1,
         ("eos_target_bytes_total", "topic=out"): 800,
@@ -138,11 +139,13 @@ def test_a_run_that_stops_after_an_error_has_the_code_of_the_error(metrics: RunM
 
 
 def test_records_of_several_topics_are_not_counted_for_one_of_them(metrics: RunMetrics) -> None:
-    metrics(committed(offsets_in_by_topic={"a": 5, "b": 7}))
-    metrics(committed(records_in=None))
+    several = {"offsets_in_by_topic": {"a": 5, "b": 7}}
+    metrics(committed(**several, records_in_by_topic={}))
+    metrics(committed(records_in=None, records_in_by_topic={}))
+    metrics(committed(**several, records_in_by_topic={"a": 4, "b": 6}))
     found = samples(text_of(metrics))
     counts = {labels: n for (name, labels), n in found.items() if "source_records" in name}
-    assert counts == {"topic=several": 10}
+    assert counts == {f"topic={SEVERAL}": 10, "topic=a": 4, "topic=b": 6}
 
 
 def test_names_helps_and_labels_follow_the_conventions(metrics: RunMetrics) -> None:

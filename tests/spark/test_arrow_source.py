@@ -18,12 +18,13 @@ from eos import seal
 from eos.errors import KafkaRefusedError
 from eos.kafka.api import TopicPartition
 from eos.kafka.range_fetcher import Range
+from eos.kafka.read_amounts import ReadAmounts
 from eos.kafka.settings import KafkaSettings
 from eos.read.kafka_source import SparkKafkaSource
 from eos.read.ranges import divide
 from eos.spark.arrow_source import ArrowSource
 from eos.spark.failure import Failure
-from eos.spark.trace_links import TraceContexts
+from eos.spark.read_report import ReadReport
 
 pytestmark = pytest.mark.spark
 
@@ -100,16 +101,23 @@ def test_tasks_report_the_trace_contexts_of_their_records(
         ],
     )
     tasks = [[Range(TopicPartition(topic, number), 0, 2)] for number in range(len(contexts))]
-    traces = TraceContexts(spark)
-    source = replace(ArrowSource(KafkaSettings((broker.bootstrap,)), None, tasks), traces=traces)
+    report = ReadReport(spark, with_traces=True)
+    source = replace(ArrowSource(KafkaSettings((broker.bootstrap,)), None, tasks), report=report)
     assert source.frame(spark).count() == 6
-    assert sorted(traces.found) == contexts
-    traces.clear()
-    assert traces.found == ()
+    assert sorted(report.contexts) == contexts
+    whole = report.amounts
+    assert whole.records == {topic: 6}
+    report.clear()
+    assert (report.contexts, report.amounts) == ((), ReadAmounts())
     assert arrow(spark, broker.bootstrap, tasks[:1]).count() == 2
-    assert traces.found == (), "only a source with `traces` reports them"
+    assert report.contexts == (), "only a source with a report adds to it"
     assert replace(source, ranges=tasks[:1]).frame(spark).count() == 2
-    assert traces.found == (contexts[0],)
+    assert report.contexts == (contexts[0],)
+    assert report.amounts.records == {topic: 2}
+    assert 0 < report.amounts.bytes[topic] < whole.bytes[topic]
+    untraced = ReadReport(spark, with_traces=False)
+    assert replace(source, report=untraced).frame(spark).count() == 6
+    assert (untraced.contexts, untraced.amounts) == ((), whole)
 
 
 def test_an_error_of_a_task_reaches_the_driver_as_itself(

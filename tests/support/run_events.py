@@ -21,6 +21,8 @@ def committed(batch_id: int = 1, **more: Any) -> events.MicroBatchCommitted:
         "offsets_in_by_topic": {"in": 12},
         "records_out_by_topic": {"out": 8, "large": 1},
         "bytes_out_by_topic": {"out": 800, "large": 100},
+        "records_in_by_topic": {"in": 10},
+        "bytes_in_by_topic": {"in": 1_000},
     }
     return events.MicroBatchCommitted(batch_id, 1, **{**values, **more})
 

@@ -47,7 +47,7 @@ class ColumnReader:
     ) -> None:
         if not 0 < rows_max < 1 << 28 or not 0 < bytes_max < 1 << 29:
             raise ValueError(f"limits of {rows_max} rows and {bytes_max} bytes")
-        self._topic, self._partition = topic, partition
+        self.topic, self._partition = topic, partition
         native = library.load()
         self._decoder = (
             PythonDecoder(rows_max, bytes_max)
@@ -82,6 +82,6 @@ class ColumnReader:
         """Return columns of `rows` rows with this partition's topic and number."""
         if self._constant is None or len(self._constant[0]) < rows:
             numbers = np.full(rows, self._partition, np.int32)
-            self._constant = text_of(self._topic, rows), array_of(numbers, pa.int32())
+            self._constant = text_of(self.topic, rows), array_of(numbers, pa.int32())
         topic, partition = self._constant
         return topic.slice(0, rows), partition.slice(0, rows)

@@ -1,16 +1,19 @@
-"""The trace contexts that a task finds in the headers of its records."""
+"""The amounts and trace contexts that a task reports of its records."""
 
 from __future__ import annotations
 
 import pickle
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from eos.kafka.read_amounts import ReadAmounts
 from eos.kafka.records.column_buffers import HEADERS
 from eos.observe.events import TRACE_CONTEXTS_MAX
-from eos.spark.trace_links import TraceContexts, _FirstDistinct, contexts_of
+from eos.spark.read_report import ReadReport, _FirstDistinct, _Sum, contexts_of
 
 
 def context(number: int) -> bytes:
@@ -30,17 +33,18 @@ class Added:
     """The accumulator of a task, without Spark."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, ...]] = []
+        self.calls: list[Any] = []
 
-    def add(self, found: tuple[str, ...]) -> None:
+    def add(self, found: Any) -> None:
         self.calls.append(found)
 
 
 def noted(*batches: pa.RecordBatch) -> list[tuple[str, ...]]:
-    traces = TraceContexts.__new__(TraceContexts)
-    traces._found = added = Added()
-    assert list(traces.noted(iter(batches))) == list(batches)
-    return added.calls
+    report = ReadReport.__new__(ReadReport)
+    report._amounts, report._contexts = Added(), Added()
+    assert list(report.noted(iter(batches), ReadAmounts())) == list(batches)
+    assert report._amounts.calls == [], "a task that read nothing adds nothing"
+    return report._contexts.calls
 
 
 def test_contexts_are_found_among_other_headers() -> None:
@@ -81,3 +85,34 @@ def test_the_driver_keeps_the_first_contexts_of_all_tasks() -> None:
     assert add.addInPlace(first, ("b", "c")) == ("a", "b", "c")
     found = add.addInPlace(first, more)
     assert found == (*first, *more[: TRACE_CONTEXTS_MAX - 2])
+
+
+def test_a_task_adds_what_it_has_read_when_it_ends() -> None:
+    report = ReadReport.__new__(ReadReport)
+    report._amounts, report._contexts = added, _ = Added(), None
+    amounts = ReadAmounts()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for row in range(3):
+            amounts.records["in"] += 1
+            amounts.bytes["in"] += 100
+            yield batch([("traceparent", context(row))])
+
+    passed = report.noted(read(), amounts)
+    next(passed)
+    assert added.calls == []
+    assert len(list(passed)) == 2
+    assert added.calls == [amounts]
+    assert amounts == ReadAmounts(Counter({"in": 3}), Counter({"in": 300}))
+
+
+def test_the_driver_adds_the_amounts_of_all_tasks() -> None:
+    add = pickle.loads(pickle.dumps(_Sum()))
+    first = ReadAmounts(Counter({"a": 1}), Counter({"a": 10}))
+    more = pickle.loads(pickle.dumps(ReadAmounts(Counter({"a": 2, "b": 3}), Counter({"b": 30}))))
+    assert add.zero(first) == ReadAmounts()
+    found = add.addInPlace(add.zero(first), first)
+    assert add.addInPlace(found, more) == ReadAmounts(
+        Counter({"a": 3, "b": 3}), Counter({"a": 10, "b": 30})
+    )
+    assert first == ReadAmounts(Counter({"a": 1}), Counter({"a": 10}))
