@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eos import private_files
+from eos import log_lines, private_files
 from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.scratch import fits_sockets
@@ -25,6 +25,9 @@ LOOPBACK = "127.0.0.1"
 # does not.
 _JOB = Path(__file__).parents[1] / "job" / "run.py"
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
+_JSON_LOG_SETTINGS = _LOG_SETTINGS.with_name("spark-log4j2-json.properties")
+# Log4j's names of the levels of `--log-level`. Spark's own debug lines are too many.
+_LOG_LEVELS = {"debug": "info", "info": "info", "warning": "warn", "error": "error"}
 
 # Options of spark-submit, with the settings of the same meaning, whose lists have entries of both
 # user and launcher. They must be joined into one option: spark-submit uses only the last one, and
@@ -294,10 +297,23 @@ def environment(
     # spark-submit starts two JVMs. The first one only prints the second one's command line, so it
     # needs no optimizing compiler.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
-    mode = "rw-rw----" if private_files.is_shared(logs) else "rw-------"
-    log = (f"-Deos.log.folder={logs}", f"-Deos.log.permissions={mode}")
-    return with_java_options(changed, *log, settings, *AVRO_LIMITS)
+    return with_java_options(changed, *_log_options(logs, project), *AVRO_LIMITS)
+
+
+def _log_options(logs: Path, project: Path) -> Sequence[str]:
+    """Return the Java options for Spark's log, in the form of this process's own lines."""
+    form = log_lines.chosen()
+    own = project / "conf" / "log4j2.properties"
+    files = [own if own.exists() else _LOG_SETTINGS]
+    if form.format == "json" and not own.exists():
+        files.append(_JSON_LOG_SETTINGS)
+    return (
+        f"-Deos.log.folder={logs}",
+        f"-Deos.log.permissions={'rw-rw----' if private_files.is_shared(logs) else 'rw-------'}",
+        f"-Deos.log.level={_LOG_LEVELS[form.level]}",
+        f"-Deos.log.pipeline={form.pipeline}",
+        f"-Dlog4j2.configurationFile={','.join(f'file:{each}' for each in files)}",
+    )
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:
@@ -357,8 +373,3 @@ def master_of(options: Sequence[str]) -> str | None:
         elif argument in {"--conf", "-c"} and following.startswith("spark.master="):
             found = following.removeprefix("spark.master=")
     return found
-
-
-def _log_settings(project: Path) -> Path:
-    own = project / "conf" / "log4j2.properties"
-    return own if own.exists() else _LOG_SETTINGS

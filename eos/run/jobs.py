@@ -42,6 +42,7 @@ ONE_TASK_RECORDS_MAX = 50_000
 # The part of the transaction timeout within which all writers must finish. The rest is for the
 # ledger record, the group offsets and EndTxn.
 _WRITER_SHARE = 0.8
+ALL = "read, transform, encode, write"  # the steps of a job, as Spark's UI shows them
 
 
 class Written(NamedTuple):
@@ -80,13 +81,19 @@ class Jobs:
     def is_in_one_task(self) -> bool:
         return self.ranges.records_max <= ONE_TASK_RECORDS_MAX
 
-    def collect(self, job: DataFrame) -> Sequence[Any]:
-        """Run the job and return its rows.
+    def collect(self, job: DataFrame, step: str = "validate for dedup") -> Sequence[Any]:
+        """Run the job and return its rows. Spark's UI shows `step`.
 
         If the broker ends the transaction, or another instance takes over, cancel the job and raise
         AttemptFailedError.
         """
         plan = self.stages.plan
+        # Spark's own description of the streaming query names no attempt and no step, and its
+        # progress has no rows if tasks read Kafka themselves.
+        self.stages.spark.sparkContext.setJobDescription(
+            f"{plan.names.pipeline}: micro-batch {self.batch_id}, epoch {self.identity.epoch}: "
+            f"{step} (counts and rates: the run's log and metrics)"
+        )
         return collected(
             job,
             self.stages.client,
@@ -104,7 +111,7 @@ class Jobs:
         """
         plan = self.stages.plan
         if self.is_in_one_task:
-            found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup))
+            found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup), ALL)
         elif rows.reader.task_count <= self.stages.reader.barrier_tasks_max:
             found = self._side_by_side(rows, targets, dedup)
         else:
@@ -125,7 +132,7 @@ class Jobs:
         """
         if self.is_in_one_task:
             job = self._in_one_task(out, sinks, targets, dedup)
-            found = self.collect(job)
+            found = self.collect(job, ALL)
         else:
             job, found = self._in_two_stages(out, sinks, targets, dedup)
         return RowsWritten(job, receipt.check(found, targets))
@@ -156,7 +163,7 @@ class Jobs:
         with self._exchange(writers, tasks).opened() as exchange:
             after_write = _after_write(dedup, tasks)
             task = ExchangeTask(encode, self._write_stage(targets), exchange, after_write)
-            return self.collect(rows.mapped(task, receipt.SCHEMA, barrier=True))
+            return self.collect(rows.mapped(task, receipt.SCHEMA, barrier=True), ALL)
 
     def _in_two_stages(
         self,
@@ -178,12 +185,11 @@ class Jobs:
         if self.stages.reader.slots:
             with self._exchange(writers).opened() as exchange:
                 job = mapped(out, EncodeToFilesTask(encode, exchange, crash), receipt.SCHEMA)
-                self.collect(job)
+                self.collect(job, "read, transform, encode")
                 tasks = max(writers, validators)
                 numbers = self.stages.spark.range(0, tasks, 1, tasks)
-                return job, self.collect(
-                    mapped(numbers, WriteFilesTask(task, exchange), receipt.SCHEMA)
-                )
+                written = mapped(numbers, WriteFilesTask(task, exchange), receipt.SCHEMA)
+                return job, self.collect(written, "write")
         # repartitionById, because a hash would put two writers into one task and leave another
         # idle. The manifests (counts of encoded records) have an id of their own: its task adds
         # them up.
@@ -191,7 +197,7 @@ class Jobs:
         shuffled = encoded.repartitionById(max(writers + 1, validators), "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         job = mapped(ordered, task, receipt.SCHEMA)
-        return job, self.collect(job)
+        return job, self.collect(job, ALL)
 
     def _exchange(self, writers: int, waiting_tasks: int = 0) -> Exchange:
         # The JVM created this private folder for the run's blocks, and removes it when the run

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +37,18 @@ class Writes:
     def close(self):
         self.file.write(json.dumps({"event": "closed"}) + "\\n")
         self.file.close()
+
+class Jobs:
+    """Writes the descriptions of the jobs in Spark's UI when the run ends."""
+    def __init__(self, path):
+        self.path = path
+    def __call__(self, event):
+        if type(event).__name__ == "Stopped":
+            from pyspark import SparkContext
+            jobs = SparkContext._active_spark_context._jsc.sc().statusStore().jobsList(None)
+            found = [jobs.apply(n).description().get() for n in range(jobs.size())]
+            with open(self.path, "w") as file:
+                json.dump(found, file)
 
 def hangs():
     return lambda event: threading.Event().wait()
@@ -152,6 +165,11 @@ def test_the_whole_log_is_json(project: Project) -> None:
     ]
     assert identities[0] == identities[1]
     assert [(line["batch_id"], line["attempt"]) for line in committed] == [(0, 1), (1, 1)]
+    of_spark = project.folder / "state" / "logs" / project.name / "spark.log"
+    lines = [json.loads(line) for line in of_spark.read_text().splitlines()]
+    assert {line["level"] for line in lines} >= {"info", "warning"}
+    assert {line["pipeline"] for line in lines} == {project.name}
+    assert all(line["time"] and line["message"] and line["logger"] for line in lines)
     shown = [line for line in done.stderr.splitlines() if '"level": "debug"' not in line]
     require_on_page(4, project, shown)
 
@@ -184,7 +202,8 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
             f'metrics: {{push: {{url: "http://127.0.0.1:{server.server_port}"}}}}\n'
             f'openlineage: {{url: "{lineages.url}", interval_s: 3600}}\n'
             f'opentelemetry: {{endpoint: "{collector.endpoint}", metrics: false}}\n'
-            f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n{others}',
+            f'observers:\n  - {{python: "watch:Writes", with: {{path: "{path}"}}}}\n'
+            f'  - {{python: "watch:Jobs", with: {{path: "{path}.jobs"}}}}\n{others}',
             headers=[[("traceparent", f"00-{each}-{span}-01".encode())] for each in traces],
         )
         done = project.run_warm()
@@ -210,6 +229,11 @@ def test_observers_see_a_run_and_can_not_disturb_it(project: Project) -> None:
         assert ended["records_in_by_topic"] == {project.source: RECORDS // 2}
         assert ended["bytes_in_by_topic"].keys() == {project.source}
     assert committed[0]["epoch"] != committed[1]["epoch"]
+
+    described = json.loads(Path(f"{path}.jobs").read_text())
+    for number, begun in enumerate(started):
+        text = f"{project.name}: micro-batch {number}, epoch {begun['epoch']}: read, transform, "
+        assert [each for each in described if each.startswith(text)], described
 
     body = Gateway.pushed[f"/metrics/job/eos/pipeline/{project.name}"]
     assert values(body)["eos_source_records_total", project.source] == RECORDS
