@@ -191,9 +191,11 @@ def columns_of(source: Source) -> tuple[str, ...]:
 
 def _coding(source: Source) -> str:
     """Return "Avro" or "Protobuf" if the source's value has that format, else an empty text."""
-    if isinstance(source.value, str) or source.value.json_schema is not None:
+    if isinstance(source.value, str):
         return ""
-    return "Avro" if source.value.avro is not None else "Protobuf"
+    if source.value.avro_schema is not None:
+        return "Avro"
+    return "Protobuf" if source.value.protobuf is not None else ""
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from eos.formats import debezium
 from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Format:
     subject: str = ""  # in the schema registry, if Avro records carry a schema id
     writers: Writers = field(default_factory=lambda: Writers({}), compare=False)
     message: Message | None = None  # the Protobuf message
+    is_event: bool = False  # a change event of Debezium, in JSON or Avro
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +106,10 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
     if each.kind == "avro":
         when = f"{name} IS NOT NULL AND {PARSED[name]}.{_IS_READ} IS NULL"
         malformed = [(when, literal(f"the {name} is no Avro record of its schema"))]
+        malformed += [
+            (f"{name} IS NOT NULL AND {condition}", literal(text))
+            for condition, text in _no_event(name, each)
+        ]
         return _wrong_id(name, each) + malformed if each.subject else malformed
     if each.message is not None:
         when = f"{name} IS NOT NULL AND {PARSED[name]} IS NULL"
@@ -113,10 +119,18 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
         record = PARSED[name]
         malformed.append((f"{record} IS NULL", f"the {name} is no JSON object"))
         malformed.append((f"{record}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
-        for column in each.required:
+        malformed += _no_event(name, each)
+        for column in () if each.is_event else each.required:
             absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
             malformed.append((f"{record}.{quoted(column)} IS NULL", absent))
     return [(f"{name} IS NOT NULL AND {when}", literal(text)) for when, text in malformed]
+
+
+def _no_event(name: str, each: Format) -> list[tuple[str, str]]:
+    if not each.is_event:
+        return []
+    required = [quoted(column) for column in each.required]
+    return debezium.wrong_with(PARSED[name], name, required, is_json=each.kind == "json")
 
 
 def _wrong_id(name: str, each: Format) -> list[tuple[str, str]]:
@@ -139,7 +153,12 @@ def cast(name: str, each: Format | None) -> str:
 
 def columns_of(name: str, each: Format) -> list[str]:
     record = PARSED[name]
-    found = [f"{record}.{quoted(column)} AS {quoted(column)}" for column in each.columns]
+    if each.is_event:
+        is_json = each.kind == "json"
+        parts = {n: debezium.column(record, n, is_json=is_json) for n in each.columns}
+    else:
+        parts = {column: f"{record}.{quoted(column)}" for column in each.columns}
+    found = [f"{part} AS {quoted(column)}" for column, part in parts.items()]
     if each.column:
         value = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"
         return [f"{value} AS {quoted(each.column)}"]

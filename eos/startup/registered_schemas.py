@@ -12,6 +12,7 @@ from eos.config import avro
 from eos.config.source import columns_once
 from eos.deadline import Deadline
 from eos.errors import UsageError
+from eos.formats.debezium import require_event
 from eos.formats.expressions import Format
 from eos.formats.registry_client import RegistryClient
 from eos.formats.schema_ids import Writers
@@ -107,6 +108,9 @@ def _with_registered(read: Format, client: RegistryClient, deadline: Deadline) -
         return known
     newest = list(found)[-1]
     try:
+        if read.is_event:  # its columns are known without the schema
+            require_event(found[newest])
+            return replace(known, schema=found[newest])
         return replace(known, schema=found[newest], columns=avro.field_names(found[newest]))
     except ValueError as error:
         raise _unusable(read.subject, newest, error) from error
