@@ -24,6 +24,7 @@ from eos.config.base import (
     DurationMs,
     Identifier,
     Strict,
+    Subject,
     Topic,
     word_or_mapping,
 )
@@ -157,19 +158,24 @@ class ParsedFormat(Strict):
     `json` is a schema in Spark's notation for JSON objects, `avro` one for Avro records, `protobuf`
     a message type, `debezium` a change event of a database (a value only). The columns are added to
     Kafka's own. With `as`, they are one column of that name. A JSON column that is NOT NULL must be
-    in each record.
+    in each record. With `subject`, the id of a JSON schema in the schema registry is before each
+    JSON object.
     """
 
     json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
     avro: Avro | None = None
     protobuf: Protobuf | None = None
     debezium: Debezium | None = None
+    subject: Subject | None = None
     column: Identifier | None = Field(default=None, alias="as")
 
     @model_validator(mode="after")
     def _is_one_of_four(self) -> ParsedFormat:
         if [self.json_schema, self.avro, self.protobuf, self.debezium].count(None) != 3:
             raise ValueError("expected one of `json`, `avro`, `protobuf` and `debezium`")
+        is_json = self.debezium.json_schema if self.debezium else self.json_schema
+        if self.subject is not None and not is_json:
+            raise ValueError("expected `subject` inside `avro` or `protobuf`: here it is for JSON")
         if self.avro is not None and avro.is_registered(self.avro):
             raise ValueError("expected no `register` in a source: only a sink registers its schema")
         return self

@@ -237,7 +237,7 @@ def _format(read: Read, folder: Path) -> Format:
         return Format(read)
     column = read.column or ""
     if read.debezium is not None:
-        return _event(read.debezium, column, folder)
+        return _event(read.debezium, column, read.subject or "", folder)
     if read.avro is not None:
         text = avro.text_of(read.avro, folder)
         subject = avro.subject_of(read.avro)
@@ -246,15 +246,17 @@ def _format(read: Read, folder: Path) -> Format:
     if read.protobuf is not None:
         message = protobuf.message_of(read.protobuf, folder)
         names = tuple(each.name for each in message.fields)
-        return Format("protobuf", columns=names, column=column, message=message)
+        subject = read.protobuf.subject or ""
+        return Format("protobuf", "", names, column=column, message=message, subject=subject)
     assert read.json_schema is not None, "a format has one of the four"
     columns = ddl.columns(read.json_schema)
     required = tuple(each.name for each in columns if each.is_required)
-    return Format("json", read.json_schema, tuple(c.name for c in columns), required, column)
+    names, subject = tuple(each.name for each in columns), read.subject or ""
+    return Format("json", read.json_schema, names, required, column, subject)
 
 
-def _event(read: Debezium, column: str, folder: Path) -> Format:
-    """Return the format of Debezium's change events."""
+def _event(read: Debezium, column: str, subject: str, folder: Path) -> Format:
+    """Return the format of Debezium's change events. `subject` is that of JSON events."""
     names = tuple(COLUMNS)
     if read.avro is not None:
         text, subject = avro.text_of(read.avro, folder), avro.subject_of(read.avro)
@@ -271,4 +273,4 @@ def _event(read: Debezium, column: str, folder: Path) -> Format:
     assert read.json_schema is not None, "an event has one of the two"
     required = tuple(each.name for each in ddl.columns(read.json_schema) if each.is_required)
     schema = debezium.json_schema(read.json_schema)
-    return Format("json", schema, names, required, column, is_event=True)
+    return Format("json", schema, names, required, column, subject, is_event=True)

@@ -195,7 +195,7 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         (
             "value: {{json: a INT, az: b}}",
             24,
-            "unknown key `az`; known here: json, avro, protobuf, debezium, as",
+            "unknown key `az`; known here: json, avro, protobuf, debezium, subject, as",
         ),
         ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
         ("value: {{as: a}}", 10, "expected one of `json`, `avro`, `protobuf` and `debezium`"),
