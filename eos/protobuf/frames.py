@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from eos.formats.schema_ids import FRAME_BYTES, schema_id_before
 from eos.protobuf.message import Message
 
 Path: TypeAlias = tuple[int, ...]
@@ -24,6 +23,7 @@ _WORD = re.compile(
     re.DOTALL,
 )
 
+_ID_BYTES_END = 5  # the zero byte and the id, as in formats/schema_ids.py
 _DEPTH_MAX = 100  # levels of messages; Protobuf's own parsers allow fewer
 
 
@@ -81,7 +81,7 @@ def path_of(message: Message) -> Path:
 def frame(schema_id: int, path: Path) -> bytes:
     """Return the bytes before a message with this schema id and position."""
     numbers = bytes(1) if path == (0,) else b"".join(map(_zigzag, (len(path), *path)))
-    return schema_id_before(schema_id) + numbers
+    return bytes(1) + schema_id.to_bytes(4, "big") + numbers
 
 
 def frames(message: Message, known: Mapping[int, str]) -> dict[bytes, tuple[bytes, ...]]:
@@ -95,8 +95,8 @@ def frames(message: Message, known: Mapping[int, str]) -> dict[bytes, tuple[byte
         path = path_in(proto, message.name) if proto else path_of(message)
         if path is not None:
             short = frame(schema_id, path)
-            whole = short[:FRAME_BYTES] + b"".join(map(_zigzag, (len(path), *path)))
-            found[short[:FRAME_BYTES]] = tuple(dict.fromkeys((short, whole)))
+            whole = short[:_ID_BYTES_END] + b"".join(map(_zigzag, (len(path), *path)))
+            found[short[:_ID_BYTES_END]] = tuple(dict.fromkeys((short, whole)))
     return found
 
 
@@ -106,7 +106,7 @@ def unframed(values: Sequence[bytes | None], known: Mapping[bytes, tuple[bytes, 
 
 
 def _unframed(raw: bytes, known: Mapping[bytes, tuple[bytes, ...]]) -> bytes | None:
-    for each in known.get(raw[:FRAME_BYTES], ()):
+    for each in known.get(raw[:_ID_BYTES_END], ()):
         if raw.startswith(each):
             return raw[len(each) :]
     return None

@@ -52,6 +52,8 @@ def test_an_event_has_four_columns_in_json_and_avro(tmp_path):
     value = loaded(tmp_path, f'value: {{debezium: {{json: "{row}"}}}}').value
     assert value.names == ("before", "after", "op", "source_ts")
     assert (value.kind, value.required, value.is_event) == ("json", ("id",), True)
+    registered = loaded(tmp_path, f'value: {{debezium: {{json: "{row}"}}, subject: v}}').value
+    assert (registered.subject, registered.is_event) == ("v", True)
     (tmp_path / "e.avsc").write_text(envelope(*WHOLE))
     value = loaded(tmp_path, "value: {debezium: {avro: {file: e.avsc, subject: v}}, as: c}").value
     assert (value.names, value.kind, value.subject) == (("c",), "avro", "v")
@@ -69,6 +71,8 @@ def test_an_event_has_four_columns_in_json_and_avro(tmp_path):
         ('value: {debezium: {json: "id INT"}, json: "a INT"}', "expected one of `json`, `avro`"),
         ('value: {debezium: {json: "id DECIML"}}', "did you mean `DECIMAL`?"),
         ("value: {debezium: {avro: {file: a, subject: b, register: true}}}", "no `register`"),
+        ("value: {avro: {subject: a}, subject: b}", "expected `subject` inside `avro` or `proto"),
+        ("value: {debezium: {avro: {subject: a}}, subject: b}", "expected `subject` inside"),
         ('key: {json: "op INT"}\n  value: {debezium: {json: "id INT"}}', "got `op`"),
     ],
 )
