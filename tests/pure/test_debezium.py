@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
+from support.schemas import registry
 
-from eos.config.load import load_pipeline
+from eos.config.load import load_pipeline, load_profile
+from eos.config.registry import Registry
 from eos.errors import UsageError
 from eos.formats.debezium import require_event
-from eos.plan.plan import decode
+from eos.plan.plan import decode, plan
 from eos.read.decode import Decode
+from eos.startup.registered_schemas import with_registry
 
 FILE = """
 version: 1
@@ -93,3 +96,19 @@ def test_an_avro_schema_needs_the_fields_of_an_event(tmp_path, lacking):
     assert f"`{lacking}` is missing" in caught.value.message
     with pytest.raises(ValueError, match="`ts_ms`"):
         require_event(envelope(*WHOLE, source="at"))
+
+
+def test_the_latest_schema_of_a_subject_must_be_an_event(tmp_path):
+    loaded(tmp_path, "value: {debezium: {avro: {subject: v}}}")
+    pipeline = load_pipeline(tmp_path / "pipeline.yaml")
+    before = plan(pipeline, load_profile(None, tmp_path, {}), ("a:1",), ())
+    with registry() as asked:
+        number = asked.add("v", envelope(*WHOLE))
+        value = with_registry(before, Registry(url=asked.url)).decode.value
+        assert json.loads(value.schema) == json.loads(envelope(*WHOLE))
+        assert value.columns == ("before", "after", "op", "source_ts")
+        assert list(value.written_by) == [number]
+        asked.add("v", envelope("before", "op"))
+        with raises("registry_schema_unsupported") as caught:
+            with_registry(before, Registry(url=asked.url))
+    assert "`after` is missing" in caught.value.message
