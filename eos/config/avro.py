@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, Tag, model_validator
 
-from eos.config.base import MAPPING, WORD, Strict, word_or_mapping
+from eos.config.base import MAPPING, WORD, Strict, Subject, word_or_mapping
 from eos.errors import UsageError
 
 _FILE_BYTES_MAX = 1_048_576
@@ -73,7 +73,7 @@ class AvroFile(Strict):
     """
 
     file: Annotated[str, Field(min_length=1)] | None = None
-    subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    subject: Subject | None = None
     register_it: bool = Field(default=False, alias="register")
 
     @model_validator(mode="after")

@@ -26,6 +26,9 @@ Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 
+# A subject of a schema registry.
+Subject = Annotated[str, Field(min_length=1, max_length=500)]
+
 # Every source row has these columns, however its key and value are decoded.
 KAFKA_COLUMNS = (
     "key",

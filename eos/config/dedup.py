@@ -181,19 +181,23 @@ def _columns(read: Any) -> tuple[str, ...]:
 def columns_of(source: Source) -> tuple[str, ...]:
     """Return the columns from which dedup may read a producer's id, epoch or sequence number.
 
-    These are the fields of a JSON value. Return none if the value has another format, or if `as`
-    makes its fields one column.
+    These are the fields of a JSON value. Return none if the value has another format, if a schema
+    id is before it, or if `as` makes its fields one column.
     """
-    if isinstance(source.value, str) or source.value.column is not None:
+    if isinstance(source.value, str) or source.value.column or source.value.subject:
         return ()
     return source.value.names if source.value.json_schema is not None else ()
 
 
 def _coding(source: Source) -> str:
-    """Return "Avro" or "Protobuf" if the source's value has that format, else an empty text."""
-    if isinstance(source.value, str) or source.value.json_schema is not None:
+    """Return the format of the source's value if it is not text; empty if it is."""
+    if isinstance(source.value, str):
         return ""
-    return "Avro" if source.value.avro is not None else "Protobuf"
+    if source.value.subject is not None:
+        return "JSON after a schema id"
+    if source.value.avro_schema is not None:
+        return "Avro"
+    return "Protobuf" if source.value.protobuf is not None else ""
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from eos.config import ddl
 from eos.config.base import KAFKA_COLUMNS, DurationMs, Identifier, Strict
+from eos.config.debezium import COLUMNS
 
 if TYPE_CHECKING:
     from eos.config.source import Source
@@ -67,6 +68,8 @@ def _types(source: Source) -> dict[str, str] | None:
             continue
         if read.column is not None:
             types[read.column] = "struct"
+        elif read.debezium is not None:
+            types |= COLUMNS
         elif read.json_schema is not None:
             types |= {each.name: each.kind for each in ddl.columns(read.json_schema)}
         elif isinstance(read.avro, str):

@@ -206,7 +206,8 @@ class PipelineFile(Strict):
         """
         declared = [self.source.key, self.source.value]
         written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
-        return any(getattr(each, "avro", None) is not None for each in (*declared, *written))
+        read = [getattr(each, "avro_schema", None) for each in declared]
+        return any([*read, *(getattr(each, "avro", None) for each in written)])
 
     @property
     def has_delta(self) -> bool:

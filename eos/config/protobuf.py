@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from eos.config.base import Strict
+from eos.config.base import Strict, Subject
 from eos.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,11 +21,14 @@ class Protobuf(Strict):
     """A Protobuf message type.
 
     `message` is a full name, such as `shop.Order`. `file` is a descriptor file, relative to the
-    pipeline's folder: the output of `protoc --include_imports --descriptor_set_out`.
+    pipeline's folder: the output of `protoc --include_imports --descriptor_set_out`. With
+    `subject`, a schema id of the schema registry and the message's position in that schema are
+    before each message, as Confluent's clients write them.
     """
 
     file: Annotated[str, Field(min_length=1)]
     message: Annotated[str, Field(pattern=_NAME, max_length=500)]
+    subject: Subject | None = None
 
 
 def message_of(declared: Protobuf, folder: Path) -> Message:

@@ -24,6 +24,7 @@ from eos.config.base import (
     OneOrMany,
     SettingText,
     Strict,
+    Subject,
     Topic,
     one_as_list,
     require_unique,
@@ -52,7 +53,8 @@ class EncodedFormat(Strict):
     """A key or value made of columns, in one of three formats.
 
     `json` is one JSON object of these columns, in this order. `avro` is a record by a schema,
-    `protobuf` a message; each field takes the column of the same name.
+    `protobuf` a message; each field takes the column of the same name. With `subject`, the id of
+    the subject's latest JSON schema in the schema registry is before the object.
     """
 
     json_columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
@@ -60,11 +62,14 @@ class EncodedFormat(Strict):
     )
     avro: Avro | None = None
     protobuf: Protobuf | None = None
+    subject: Subject | None = None
 
     @model_validator(mode="after")
     def _is_one_of_three(self) -> EncodedFormat:
         if [self.json_columns, self.avro, self.protobuf].count(None) != 2:
             raise ValueError("expected one of `json`, `avro` and `protobuf`")
+        if self.subject is not None and self.json_columns is None:
+            raise ValueError("expected `subject` inside `avro` or `protobuf`: here it is for JSON")
         return self
 
 

@@ -17,7 +17,18 @@ from pydantic import (
 
 from eos.config import avro, ddl
 from eos.config.avro import Avro
-from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
+from eos.config.base import (
+    KAFKA_COLUMNS,
+    MAPPING,
+    WORD,
+    DurationMs,
+    Identifier,
+    Strict,
+    Subject,
+    Topic,
+    word_or_mapping,
+)
+from eos.config.debezium import COLUMNS, Debezium
 from eos.config.literals import instant_ms, topic_pattern
 from eos.config.protobuf import Protobuf
 from eos.config.rejected_records import Answer
@@ -74,14 +85,35 @@ Start = Annotated[
 
 
 class KafkaSource(Strict):
-    """The source topics, by name or by a regular expression that matches the whole name."""
+    """The source topics, by name or by a regular expression that matches the whole name.
+
+    `max_records` is the most that one micro-batch reads. With `min_records`, a micro-batch begins
+    once so many records have arrived, or once the time `max_delay` has passed since the previous
+    one.
+    """
 
     topic: Topic | None = None
     topics: tuple[Topic, ...] = ()
     pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
     start: Start = "earliest"
     max_records: int = Field(default=500_000, ge=1)  # in one micro-batch, all partitions together
+    min_records: int | None = Field(default=None, ge=1)  # like `max_records`
+    max_delay_ms: DurationMs | None = Field(default=None, alias="max_delay")
     min_partitions: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _waits_with_a_limit(self) -> KafkaSource:
+        if (self.min_records is None) != (self.max_delay_ms is None):
+            raise ValueError(
+                "expected both `min_records` and `max_delay`, the longest time to wait for that "
+                "many records, or neither"
+            )
+        if self.min_records is not None and self.min_records > self.max_records:
+            raise ValueError(
+                f"expected `min_records` of at most `max_records` ({self.max_records}), got "
+                f"{self.min_records}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_topics_once(self) -> KafkaSource:
@@ -124,28 +156,42 @@ class ParsedFormat(Strict):
     """A key or value that is decoded by a schema.
 
     `json` is a schema in Spark's notation for JSON objects, `avro` one for Avro records, `protobuf`
-    a message type. The columns are added to Kafka's own. With `as`, they are one column of that
-    name. A JSON column that is NOT NULL must be in each record.
+    a message type, `debezium` a change event of a database (a value only). The columns are added to
+    Kafka's own. With `as`, they are one column of that name. A JSON column that is NOT NULL must be
+    in each record. With `subject`, the id of a JSON schema in the schema registry is before each
+    JSON object.
     """
 
     json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
     avro: Avro | None = None
     protobuf: Protobuf | None = None
+    debezium: Debezium | None = None
+    subject: Subject | None = None
     column: Identifier | None = Field(default=None, alias="as")
 
     @model_validator(mode="after")
-    def _is_one_of_three(self) -> ParsedFormat:
-        if [self.json_schema, self.avro, self.protobuf].count(None) != 2:
-            raise ValueError("expected one of `json`, `avro` and `protobuf`")
+    def _is_one_of_four(self) -> ParsedFormat:
+        if [self.json_schema, self.avro, self.protobuf, self.debezium].count(None) != 3:
+            raise ValueError("expected one of `json`, `avro`, `protobuf` and `debezium`")
+        is_json = self.debezium.json_schema if self.debezium else self.json_schema
+        if self.subject is not None and not is_json:
+            raise ValueError("expected `subject` inside `avro` or `protobuf`: here it is for JSON")
         if self.avro is not None and avro.is_registered(self.avro):
             raise ValueError("expected no `register` in a source: only a sink registers its schema")
         return self
+
+    @property
+    def avro_schema(self) -> Avro | None:
+        """Return the Avro schema of the records or of Debezium's events; None for other formats."""
+        return self.avro if self.debezium is None else self.debezium.avro
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the columns of the schema, as far as they are known without reading a file."""
         if self.column:
             return (self.column,)
+        if self.debezium is not None:
+            return tuple(COLUMNS)
         if self.json_schema is not None:
             return tuple(column.name for column in ddl.columns(self.json_schema))
         return avro.field_names(self.avro) if isinstance(self.avro, str) else ()
@@ -154,7 +200,8 @@ class ParsedFormat(Strict):
 Read = Annotated[
     Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[ParsedFormat, Tag(MAPPING)],
     word_or_mapping(
-        "expected binary, string, or a mapping with the key json, avro or protobuf", any_text=False
+        "expected binary, string, or a mapping with the key json, avro, protobuf or debezium",
+        any_text=False,
     ),
 ]
 
@@ -180,11 +227,17 @@ class Source(Strict):
     @property
     def reads_latest(self) -> bool:
         """Return whether only the schema registry has the schema of the key or the value."""
-        declared = [getattr(each, "avro", None) for each in (self.key, self.value)]
+        declared = [getattr(each, "avro_schema", None) for each in (self.key, self.value)]
         return any(each is not None and avro.is_elsewhere(each) for each in declared)
 
     @model_validator(mode="after")
     def _names_columns_once(self) -> Source:
+        if not isinstance(self.key, str) and self.key.debezium is not None:
+            raise ValueError(
+                "expected no `debezium` in the key, which is no change event: read it as "
+                '`{json: "id BIGINT"}`, or as `{json: "payload STRUCT<id: BIGINT>"}` if its schema '
+                "is with it"
+            )
         read = {"key": self.key, "value": self.value}
         columns_once({k: () if isinstance(r, str) else r.names for k, r in read.items()})
         return self

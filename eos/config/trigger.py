@@ -34,7 +34,12 @@ class Trigger(Strict):
         return self
 
     def require_fits(self, source: KafkaSource) -> None:
-        """Raise ValueError if the source has a `max_records` that Spark would ignore."""
+        """Raise ValueError if the source has a limit that would be ignored."""
+        if self.every_ms is None and source.min_records is not None:
+            raise ValueError(
+                "expected no `min_records` in the source with a trigger that ends the run: it "
+                "reads the existing records and does not wait for more"
+            )
         if self.once and "max_records" in source.model_fields_set:
             raise ValueError(
                 "expected no `max_records` in the source with `once: true`, which reads all "

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id
+from eos.formats import debezium
+from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id, record_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from eos.protobuf.message import Message
 
 PARSED = {"key": "__eos_key", "value": "__eos_value"}
+# Formats that a schema registry knows, as messages name them.
+SCHEMA_KINDS = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if a part was unreadable
 _IS_READ = "__eos_is_read"  # in a parsed Avro struct: true if it was readable
 
@@ -32,9 +35,10 @@ class Format:
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     column: str = ""  # one column for all as a struct; empty: separate columns
-    subject: str = ""  # in the schema registry, if Avro records carry a schema id
+    subject: str = ""  # in the schema registry, if records carry a schema id
     writers: Writers = field(default_factory=lambda: Writers({}), compare=False)
     message: Message | None = None  # the Protobuf message
+    is_event: bool = False  # a change event of Debezium, in JSON or Avro
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,7 +47,9 @@ class Format:
 
     @property
     def written_by(self) -> Mapping[int, str]:
-        """Return the writers' schemas by id; without a registry, 0 has the schema itself."""
+        """Return the writers' schemas by id; without a registry, 0 has the schema itself.
+
+        JSON and Protobuf are read by the pipeline's own schema, whatever the writer's is."""
         return self.writers.known or {0: self.schema}
 
     @property
@@ -65,12 +71,13 @@ def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
         if each.message is not None:
             from eos.protobuf.spark_functions import record
 
-            result = result.withColumn(PARSED[name], record(each.message, name))
+            framed_by = each.written_by if each.subject else None
+            result = result.withColumn(PARSED[name], record(each.message, name, framed_by))
     return result
 
 
 def parsed(name: str, each: Format) -> str:
-    if each.subject:
+    if each.subject and each.kind == "avro":
         result = parse_by_id(
             name, each.written_by, lambda at, written: _from_avro(at, written, each.schema)
         )
@@ -81,7 +88,16 @@ def parsed(name: str, each: Format) -> str:
     # malformed.
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_RAW}', 'timeZone', 'UTC')"
     schema = literal(f"{each.schema}, {_RAW} STRING")
-    return f"from_json(CAST({name} AS STRING), {schema}, {options}) AS {PARSED[name]}"
+    text = f"CAST({_json_in(name, each)} AS STRING)"
+    return f"from_json({text}, {schema}, {options}) AS {PARSED[name]}"
+
+
+def _json_in(name: str, each: Format) -> str:
+    """Return SQL for the bytes of the JSON object; null if they are after an unknown schema id."""
+    if not each.subject:
+        return name
+    listed = ", ".join(map(str, each.written_by))
+    return f"IF({id_in(name)} IN ({listed}), {record_in(name)}, NULL)"
 
 
 def _from_avro(name: str, written: str, reader: str) -> str:
@@ -104,24 +120,40 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
     if each.kind == "avro":
         when = f"{name} IS NOT NULL AND {PARSED[name]}.{_IS_READ} IS NULL"
         malformed = [(when, literal(f"the {name} is no Avro record of its schema"))]
+        malformed += [
+            (f"{name} IS NOT NULL AND {condition}", literal(text))
+            for condition, text in _no_event(name, each)
+        ]
         return _wrong_id(name, each) + malformed if each.subject else malformed
     if each.message is not None:
         when = f"{name} IS NOT NULL AND {PARSED[name]} IS NULL"
-        return [(when, literal(f"the {name} is no Protobuf message `{each.message.name}`"))]
-    malformed = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
+        text = literal(f"the {name} is no Protobuf message `{each.message.name}`")
+        return [*(_wrong_id(name, each) if each.subject else ()), (when, text)]
+    text = f"CAST({_json_in(name, each)} AS STRING)"
+    malformed = [(f"NOT is_valid_utf8({text})", f"the {name} is no UTF-8 text")]
     if each.kind == "json":
         record = PARSED[name]
         malformed.append((f"{record} IS NULL", f"the {name} is no JSON object"))
         malformed.append((f"{record}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
-        for column in each.required:
+        malformed += _no_event(name, each)
+        for column in () if each.is_event else each.required:
             absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
             malformed.append((f"{record}.{quoted(column)} IS NULL", absent))
-    return [(f"{name} IS NOT NULL AND {when}", literal(text)) for when, text in malformed]
+    framing = _wrong_id(name, each) if each.subject else []
+    return framing + [(f"{name} IS NOT NULL AND {when}", literal(of)) for when, of in malformed]
+
+
+def _no_event(name: str, each: Format) -> list[tuple[str, str]]:
+    if not each.is_event:
+        return []
+    required = [quoted(column) for column in each.required]
+    return debezium.wrong_with(PARSED[name], name, required, is_json=each.kind == "json")
 
 
 def _wrong_id(name: str, each: Format) -> list[tuple[str, str]]:
     found = id_in(name)
-    text = f" before the {name} has no Avro schema in the registry"
+    kind = SCHEMA_KINDS[each.kind]
+    text = f" before the {name} has no {kind} schema in the registry"
     unknown = f"concat('the schema id ', {found}, {literal(text)})"
     return [
         (
@@ -139,7 +171,12 @@ def cast(name: str, each: Format | None) -> str:
 
 def columns_of(name: str, each: Format) -> list[str]:
     record = PARSED[name]
-    found = [f"{record}.{quoted(column)} AS {quoted(column)}" for column in each.columns]
+    if each.is_event:
+        is_json = each.kind == "json"
+        parts = {n: debezium.column(record, n, is_json=is_json) for n in each.columns}
+    else:
+        parts = {column: f"{record}.{quoted(column)}" for column in each.columns}
+    found = [f"{part} AS {quoted(column)}" for column, part in parts.items()]
     if each.column:
         value = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"
         return [f"{value} AS {quoted(each.column)}"]

@@ -12,7 +12,7 @@ import http.client
 import json
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeGuard
 from urllib.parse import quote
 
 from eos.deadline import Backoff, Deadline
@@ -31,16 +31,18 @@ _NOT_THERE = 404
 _RETRIED = frozenset({408, 425, 429})  # and all from 500 on
 _API = "check that `registry.url` is a schema registry with Confluent's API"
 
+Kind = Literal["AVRO", "JSON", "PROTOBUF"]
 _Known = dict[Version, RegisteredSchema | None]
 
 
 class _UnusableError(ValueError):
-    """Error of a registered schema that is not Avro, or has references that can't be resolved."""
+    """Error of a registered schema of another kind, or with references that can't be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryClient:
     registry: Registry
+    kind: Kind = "AVRO"  # of the schemas that are usable
     _connection: Connection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class RegistryClient:
         object.__setattr__(self, "_connection", connection)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
-        """Return the Avro schema of an id; None if it is missing, or not usable as Avro.
+        """Return the schema of an id; None if it is missing, or of another kind, or not usable.
 
         Any producer may register an unusable schema, so it must not stop the pipeline. Raise if the
         registry does not answer or rejects the request.
@@ -117,7 +119,7 @@ class RegistryClient:
         return self._id(found, path)
 
     def _alone(self, found: Any, known: _Known, deadline: Deadline) -> str:
-        """Return the Avro schema in an answer of the registry, with all referenced schemas inlined.
+        """Return the schema in an answer of the registry. Schemas that Avro refers to are inlined.
 
         `known` caches the referenced versions that were requested before.
         """
@@ -125,22 +127,24 @@ class RegistryClient:
         def fetch(at: Version) -> RegisteredSchema | None:
             if at not in known:
                 version = self._request("GET", _path(*at), deadline)
-                known[at] = None if version is None else self._avro(version, str(at))
+                known[at] = None if version is None else self._usable(version, str(at))
             return known[at]
 
         try:
-            return without_references(self._avro(found, ""), fetch)
+            own = self._usable(found, "")
+            return own.schema if self.kind != "AVRO" else without_references(own, fetch)
         except _UnusableError:
             raise
         except ValueError as error:
             raise _UnusableError(f"its references can't be resolved: {error}") from error
 
-    def _avro(self, found: Any, what: str) -> RegisteredSchema:
+    def _usable(self, found: Any, what: str) -> RegisteredSchema:
         if not isinstance(found, dict):
             raise self._invalid(what or "a schema")
         kind = found.get("schemaType") or "AVRO"
-        if kind != "AVRO":
-            raise _UnusableError(f"{what} is of type {str(kind)[:100]}; expected AVRO".lstrip())
+        if kind != self.kind:
+            expected = f"expected {self.kind}"
+            raise _UnusableError(f"{what} is of type {str(kind)[:100]}; {expected}".lstrip())
         schema, references = found.get("schema"), found.get("references") or ()
         if not isinstance(schema, str) or not isinstance(references, list | tuple):
             raise self._invalid(what or "a schema")
@@ -218,8 +222,8 @@ class RegistryClient:
         return UsageError(
             "registry_schema_unusable",
             f"{subject} in the schema registry can't be used: {error}",
-            hint="use a subject whose schemas are Avro and whose references exist; for Protobuf, "
-            "use a descriptor file (docs/formats.md)",
+            hint="use a subject whose schemas are of the format in the pipeline file, and whose "
+            "references exist (docs/registry.md)",
         )
 
     def _raise_no_subject(self, subject: str) -> NoReturn:

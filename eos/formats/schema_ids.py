@@ -1,7 +1,8 @@
-"""Read Avro records that begin with a schema id: a zero byte, and four bytes of the id.
+"""Read records that begin with a schema id: a zero byte, and four bytes of the id.
 
-Spark parses a column by constant schemas. So a plan contains all known schemas, and only the driver
-asks the registry. It loads the subject's schemas before the query starts.
+Spark parses an Avro column by constant schemas. So a plan contains all known schemas, and only the
+driver asks the registry. It loads the subject's schemas before the query starts. JSON and Protobuf
+are read by the pipeline's own schema: their ids need only be those of a schema of that kind.
 
 If a record has an id that is not in the plan:
 1. The task rejects it and counts it like other rejected records.
@@ -59,9 +60,14 @@ class Writers:
         return found
 
 
+def schema_id_before(schema_id: int) -> bytes:
+    """Return the five bytes that precede a record with this schema id."""
+    return b"\0" + schema_id.to_bytes(4, "big")
+
+
 def schema_id_prefix(schema_id: int) -> str:
     """Return the five bytes that precede a record with this schema id, as an SQL literal."""
-    return f"X'00{schema_id:08x}'"
+    return f"X'{schema_id_before(schema_id).hex()}'"
 
 
 def id_in(name: str) -> str:

@@ -31,16 +31,18 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
     from google.protobuf.json_format import ParseDict, ParseError
     from google.protobuf.message import EncodeError
 
+    from eos.protobuf.frames import frame, path_of
+
     encoded: dict[str, bytes] = {}
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
         value = getattr(record, name)
         if read.message is None or not isinstance(value, dict):
             continue
         message_type = read.message.name
+        before = frame(list(read.written_by)[-1], path_of(read.message)) if read.subject else b""
         try:
-            encoded[name] = ParseDict(value, read.message.type()).SerializeToString(
-                deterministic=True
-            )
+            made = ParseDict(value, read.message.type())
+            encoded[name] = before + made.SerializeToString(deterministic=True)
         except (ParseError, EncodeError) as error:
             raise RecordRefusedError(
                 "test_input_not_protobuf",

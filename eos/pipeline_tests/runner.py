@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError, RecordRefusedError
+from eos.formats.schema_ids import schema_id_before
 from eos.pipeline_tests import avro, protobuf
 from eos.pipeline_tests.comparison import Written, compare
 from eos.plan.lookup import with_rows
@@ -134,7 +135,7 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
 
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     topic = next(iter(plan.source_topics), "source")
-    records = [protobuf.encoded(record, plan) for record in case.input]
+    records = [protobuf.encoded(_framed(record, plan), plan) for record in case.input]
     rows = [_row(number, record, topic) for number, record in enumerate(records)]
     if plan.dedup is None:
         return avro.encoded(spark.createDataFrame(rows, _SCHEMA), plan, case, rows)
@@ -142,6 +143,17 @@ def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     ordered = sorted(rows, key=lambda row: row[2:5])
     frame = spark.createDataFrame(ordered, _SCHEMA).coalesce(1)
     return avro.encoded(frame, plan, case, rows)
+
+
+def _framed(record: InputRecord, plan: Plan) -> InputRecord:
+    """Return the record with a schema id before each mapping that is JSON of a schema registry."""
+    found = {}
+    for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
+        given = getattr(record, name)
+        if read.kind == "json" and read.subject and isinstance(given, dict):
+            schema_id = list(read.written_by)[-1]
+            found[name] = schema_id_before(schema_id) + json.dumps(given).encode()
+    return record.model_copy(update=found)
 
 
 def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:

@@ -37,16 +37,20 @@ class Output:
     is_value: bool = False  # a Kafka value: null stays null, since it deletes its key
     schema_id: int = 0  # the registry's id of the schema, once the registry was asked
     message: Message | None = None  # only for protobuf
+    framed_for: str = ""  # the subject of JSON and Protobuf
+    frame: bytes = b""  # what is before each JSON object or Protobuf message, once it is known
 
     @property
     def subject(self) -> str:
         """The subject in the schema registry. Empty if records are written without a schema id."""
-        return self.texts[1] if self.kind == "avro" and len(self.texts) > 1 else ""
+        if self.kind != "avro":
+            return self.framed_for
+        return self.texts[1] if len(self.texts) > 1 else ""
 
     @property
     def registers(self) -> bool:
         """Return whether a run registers the Avro schema in the schema registry."""
-        return bool(self.subject) and len(self.texts) > 2
+        return self.kind == "avro" and len(self.texts) > 2
 
     @property
     def is_elsewhere(self) -> bool:
@@ -107,9 +111,12 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path
                 protobuf.message_of(written.protobuf, folder),
                 f"sink {number}: {column}",
             )
-            output = Output("protobuf", (message.name,), place, is_value, message=message)
+            subject = written.protobuf.subject or ""
+            output = Output("protobuf", (message.name,), place, is_value, 0, message, subject)
             return _column_name(output, columns)
-        return add("json", written.json_columns or (), column, is_value=is_value)
+        place, listed = f"sink {number}: {column}", written.json_columns or ()
+        output = Output("json", listed, place, is_value, framed_for=written.subject or "")
+        return _column_name(output, columns)
 
     headers = "headers"
     if sink.headers is not None:

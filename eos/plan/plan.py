@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.config import avro, ddl, protobuf
+from eos.config.debezium import COLUMNS
 from eos.config.secrets import require_hidden
 from eos.config.source import columns_once
 from eos.encode.sink_spec import SinkSpec
 from eos.errors import UsageError
+from eos.formats import debezium
 from eos.formats.expressions import Format
 from eos.kafka.compression_type import Codec
 from eos.kafka.settings import KafkaSettings
@@ -25,6 +27,7 @@ from eos.read.decode import Decode, RecordRule
 from eos.read.dedup_by import NO_NULL, Distinct
 
 if TYPE_CHECKING:
+    from eos.config.debezium import Debezium
     from eos.config.model import PipelineFile, Profile
     from eos.config.rejected_records import Rules
     from eos.config.security import Security
@@ -96,6 +99,18 @@ class Plan:
         if self.trigger_every_ms is None:
             return {"availableNow": True}
         return {"processingTime": f"{self.trigger_every_ms} milliseconds"}
+
+    @property
+    def waits_for(self) -> tuple[int, int] | None:
+        """Return the records that a micro-batch waits for, and the longest wait in ms; None if it
+        does not wait.
+
+        A run that ends never waits. Spark would count the last records, which are too few, as
+        unavailable, and the run would end without them."""
+        source = self.source
+        if self.trigger_every_ms is None or source.min_records is None:
+            return None
+        return (source.min_records, source.max_delay_ms or 0)
 
     @property
     def reason_to_end(self) -> str:
@@ -221,6 +236,8 @@ def _format(read: Read, folder: Path) -> Format:
     if isinstance(read, str):
         return Format(read)
     column = read.column or ""
+    if read.debezium is not None:
+        return _event(read.debezium, column, read.subject or "", folder)
     if read.avro is not None:
         text = avro.text_of(read.avro, folder)
         subject = avro.subject_of(read.avro)
@@ -229,8 +246,31 @@ def _format(read: Read, folder: Path) -> Format:
     if read.protobuf is not None:
         message = protobuf.message_of(read.protobuf, folder)
         names = tuple(each.name for each in message.fields)
-        return Format("protobuf", columns=names, column=column, message=message)
-    assert read.json_schema is not None, "a format has one of the three"
+        subject = read.protobuf.subject or ""
+        return Format("protobuf", "", names, column=column, message=message, subject=subject)
+    assert read.json_schema is not None, "a format has one of the four"
     columns = ddl.columns(read.json_schema)
     required = tuple(each.name for each in columns if each.is_required)
-    return Format("json", read.json_schema, tuple(c.name for c in columns), required, column)
+    names, subject = tuple(each.name for each in columns), read.subject or ""
+    return Format("json", read.json_schema, names, required, column, subject)
+
+
+def _event(read: Debezium, column: str, subject: str, folder: Path) -> Format:
+    """Return the format of Debezium's change events. `subject` is that of JSON events."""
+    names = tuple(COLUMNS)
+    if read.avro is not None:
+        text, subject = avro.text_of(read.avro, folder), avro.subject_of(read.avro)
+        try:
+            if text:
+                debezium.require_event(text)
+        except ValueError as error:
+            raise UsageError(
+                "debezium_schema_invalid",
+                f"the Avro schema of the source's `debezium` is unusable: {error}",
+                hint="use the schema that Debezium registers for the topic's values, the envelope",
+            ) from error
+        return Format("avro", text, names, column=column, subject=subject, is_event=True)
+    assert read.json_schema is not None, "an event has one of the two"
+    required = tuple(each.name for each in ddl.columns(read.json_schema) if each.is_required)
+    schema = debezium.json_schema(read.json_schema)
+    return Format("json", schema, names, required, column, subject, is_event=True)

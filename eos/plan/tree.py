@@ -107,7 +107,15 @@ def _trigger(planned: Plan) -> str:
     if planned.is_once:
         return "all existing records in one micro-batch, then the run ends"
     every = planned.trigger_every_ms
-    return "runs until drained" if every is None else f"a micro-batch every {every:,} ms"
+    if every is None:
+        return "runs until drained"
+    if planned.waits_for is None:
+        return f"a micro-batch every {every:,} ms"
+    records, delay_ms = planned.waits_for
+    return (
+        f"every {every:,} ms, a micro-batch if {records:,} records have arrived, or if the last "
+        f"one began {delay_ms:,} ms ago"
+    )
 
 
 def _start(start: object) -> str:
@@ -122,7 +130,8 @@ def _read(each: Format) -> str:
     columns = f": {_short(', '.join(each.columns))}" if each.columns else ""
     if each.is_elsewhere:
         columns = f": the latest schema of {each.subject}, read at startup"
-    return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
+    kind = f"Debezium's {each.kind}" if each.is_event else each.kind
+    return f"{kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 
 def _lookup_stage(tables: Sequence[LookupTable]) -> Stage:

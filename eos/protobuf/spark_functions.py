@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eos.errors import RecordRefusedError, TransformError
-from eos.protobuf.arrays import TooLargeError
+from eos.protobuf.arrays import TooLargeError, binaries
 from eos.protobuf.decoder import read
 from eos.protobuf.encoder import UnfitError, write
 from eos.protobuf.fields import Field, Fields, Label, ddl
+from eos.protobuf.frames import frames, unframed
 from eos.protobuf.message import Message
 from eos.seal import of_this_process
 
@@ -34,13 +35,20 @@ _TAKES = {
 }
 
 
-def record(message: Message, column: str) -> Column:
-    """Return a column's bytes as a struct of the message's fields; null if malformed or null."""
+def record(message: Message, column: str, framed_by: Mapping[int, str] | None = None) -> Column:
+    """Return a column's bytes as a struct of the message's fields; null if malformed or null.
+
+    `framed_by` has the registered schemas by id, one of which is named before each message. None:
+    nothing is before the messages.
+    """
 
     seal = of_this_process()  # the driver's key, with which tasks sign their errors
+    known = None if framed_by is None else frames(message, framed_by)
 
     def from_protobuf(values: pa.Array) -> pa.Array:
         try:
+            if known is not None:
+                values = binaries(unframed(values.to_pylist(), known))
             return read(message, values)
         except TooLargeError as error:
             raise seal.crossing(_too_large(message, f"the {column}", len(values), error)) from None

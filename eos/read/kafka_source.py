@@ -36,6 +36,8 @@ class SparkKafkaSource:
     partitions_min: int | None
     starts: Mapping[TopicPartition, int]
     pattern: str | None = None
+    # The records that a micro-batch waits for, and the longest wait in ms; None: no wait.
+    waits_for: tuple[int, int] | None = None
     security: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
 
     def stream(self, spark: SparkSession) -> DataFrame:
@@ -71,6 +73,10 @@ class SparkKafkaSource:
         )
         for name, value in self.security.items():
             reader = reader.option(f"kafka.{name}", value)
+        if self.waits_for:
+            records_min, delay_ms_max = self.waits_for
+            reader = reader.option("minOffsetsPerTrigger", records_min)
+            reader = reader.option("maxTriggerDelay", f"{delay_ms_max}ms")
         if self.partitions_min:
             reader = reader.option("minPartitions", self.partitions_min)
         return reader.load()

@@ -102,7 +102,9 @@ def _with_messages(result: DataFrame, plan: Plan) -> DataFrame:
         wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
         expressions = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
         fields = f.expr(expressions if all(wheres) else f"`{name}`")
-        result = result.withColumn(name, written(message, place, fields, at, topic))
+        made = written(message, place, fields, at, topic)
+        frame = plan.outputs.columns[name].frame
+        result = result.withColumn(name, f.concat(f.lit(frame), made) if frame else made)
     return result
 
 
@@ -292,7 +294,10 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
                 hint="return it from the last step, or name another column in the sink",
             )
     listed = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in names)
-    return _or_tombstone(f"to_json(struct({listed}), {_JSON_OPTIONS})", output, present)
+    result = f"to_json(struct({listed}), {_JSON_OPTIONS})"
+    if output.frame:
+        result = f"concat(X'{output.frame.hex()}', CAST({result} AS BINARY))"
+    return _or_tombstone(result, output, present)
 
 
 def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:

@@ -12,9 +12,10 @@ from eos.config import avro
 from eos.config.source import columns_once
 from eos.deadline import Deadline
 from eos.errors import UsageError
+from eos.formats.debezium import require_event
 from eos.formats.expressions import Format
-from eos.formats.registry_client import RegistryClient
-from eos.formats.schema_ids import Writers
+from eos.formats.registry_client import Kind, RegistryClient
+from eos.formats.schema_ids import Writers, schema_id_before
 from eos.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -101,12 +102,16 @@ def _with_registered(read: Format, client: RegistryClient, deadline: Deadline) -
     """
     if not read.subject:
         return read
+    client = _of_kind(client, read.kind)
     found = client.versions(read.subject, deadline)
     known = replace(read, writers=Writers(found, client.schema))
     if not read.is_elsewhere:
         return known
     newest = list(found)[-1]
     try:
+        if read.is_event:  # its columns are known without the schema
+            require_event(found[newest])
+            return replace(known, schema=found[newest])
         return replace(known, schema=found[newest], columns=avro.field_names(found[newest]))
     except ValueError as error:
         raise _unusable(read.subject, newest, error) from error
@@ -146,8 +151,34 @@ def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
 def _with_id(each: Output, client: RegistryClient, is_preview: bool, deadline: Deadline) -> Output:
     if not each.subject or each.schema_id:
         return each
+    if each.kind != "avro":
+        return _framed(each, _of_kind(client, each.kind), deadline)
     if is_preview and each.registers:
         client.require_there(deadline)
         return each
     number = client.id_of(each.subject, each.texts[0], deadline, registers=each.registers)
     return each.written_by(number)
+
+
+def _framed(each: Output, client: RegistryClient, deadline: Deadline) -> Output:
+    """Return the output with the id of its subject's latest schema, JSON or Protobuf."""
+    schema_id, schema = client.latest(each.subject, deadline)
+    if each.message is None:
+        return replace(each, schema_id=schema_id, frame=schema_id_before(schema_id))
+    from eos.protobuf.frames import frame, path_in
+
+    path = path_in(schema, each.message.name)
+    if path is None:
+        raise UsageError(
+            "registry_message_missing",
+            f"{each.place}: the latest schema of {each.subject!r} in the schema registry, id "
+            f"{schema_id}, has no message `{each.message.name}`",
+            hint="correct `message` or `subject`, or register the .proto file of the message",
+        )
+    return replace(each, schema_id=schema_id, frame=frame(schema_id, path))
+
+
+def _of_kind(client: RegistryClient, kind: str) -> RegistryClient:
+    """Return the client for the schemas of a format: avro, json or protobuf."""
+    kinds: dict[str, Kind] = {"json": "JSON", "protobuf": "PROTOBUF"}
+    return replace(client, kind=kinds[kind]) if kind in kinds else client

@@ -33,6 +33,7 @@ def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
         partitions_min=planned.source.min_partitions,
         starts=starts,
         pattern=planned.source.pattern,
+        waits_for=planned.waits_for,
         security=source_options(planned.security),
     )
 

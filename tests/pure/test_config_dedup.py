@@ -124,8 +124,14 @@ def test_what_can_not_be_meant(tmp_path, changes, words):
 
 AVRO = '{"type": "record", "name": "P", "fields": [{"name": "who", "type": "string"}]}'
 CODED = {
-    "Avro": (f"{{avro: '{AVRO}'}}", "{avro: {file: p.avsc}}", "{avro: {subject: p-value}}"),
+    "Avro": (
+        f"{{avro: '{AVRO}'}}",
+        "{avro: {file: p.avsc}}",
+        "{avro: {subject: p-value}}",
+        "{debezium: {avro: {subject: p-value}}}",
+    ),
     "Protobuf": ("{protobuf: {file: p.proto, message: P}}",),
+    "JSON after a schema id": ('{json: "who STRING, n BIGINT", subject: p-value}',),
 }
 
 

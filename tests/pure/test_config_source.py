@@ -97,6 +97,30 @@ def test_what_is_no_start_is_told_at_its_place(tmp_path, written, column, messag
     assert (line, found) == ((5 if column == 5 else 6), column)
 
 
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("min_records: 5", "expected both `min_records` and `max_delay`"),
+        ("max_delay: 1 minute", "expected both `min_records` and `max_delay`"),
+        (
+            "max_records: 4, min_records: 5, max_delay: 1 minute",
+            "expected `min_records` of at most `max_records` (4), got 5",
+        ),
+    ],
+)
+def test_a_micro_batch_waits_for_records_only_with_a_longest_time(tmp_path, written, message):
+    text = PIPELINE.replace(
+        "\n    start: {start}", f"\n    {written.replace(', ', chr(10) + 4 * ' ')}"
+    )
+    assert problem(tmp_path, "", text)[2].startswith(message)
+    whole = PIPELINE.replace("{start}", "earliest\n    min_records: 5\n    max_delay: 2 minutes")
+    found = source(tmp_path, "", whole)
+    assert (found.min_records, found.max_delay_ms) == (5, 120_000)
+    for trigger in ("available_now", "once"):
+        ends = f"{whole}trigger: {{{{{trigger}: true}}}}\n"
+        assert problem(tmp_path, "", ends)[2].startswith("expected no `min_records` in the source")
+
+
 def test_offsets_under_a_pattern_name_topics_that_match(tmp_path):
     text = PIPELINE.replace("topics: [orders, pay]", "pattern: 'orders|pay'")
     assert source(tmp_path, "{offsets: {pay: {0: 1}}}", text).pattern == "orders|pay"
@@ -166,15 +190,15 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         (
             "value: 7",
             10,
-            "expected binary, string, or a mapping with the key json, avro or protobuf",
+            "expected binary, string, or a mapping with the key json, avro, protobuf or debezium",
         ),
         (
             "value: {{json: a INT, az: b}}",
             24,
-            "unknown key `az`; known here: json, avro, protobuf, as",
+            "unknown key `az`; known here: json, avro, protobuf, debezium, subject, as",
         ),
         ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
-        ("value: {{as: a}}", 10, "expected one of `json`, `avro` and `protobuf`"),
+        ("value: {{as: a}}", 10, "expected one of `json`, `avro`, `protobuf` and `debezium`"),
         ("value: {{avro: a b}}", 17, "expected an Avro schema as JSON"),
         ("value: {{avro: '[1]'}}", 17, "expected the Avro schema of a record"),
         (

@@ -80,6 +80,23 @@ def test_a_trigger_is_sparks_of_the_same_meaning(project, trigger, spark, told):
     assert any("a micro-batch" in fact for fact in facts[:-1]) != made.is_once  # the bound
 
 
+def test_only_a_run_without_end_waits_for_records(project):
+    path = project / "pipelines" / "one" / "pipeline.yaml"
+    waits = "{min_records: 50, max_delay: 1 minute, pattern: "
+    path.write_text(path.read_text().replace("{pattern: ", waits))
+    made = planned(path.parent)
+    assert made.waits_for == (50, 60_000)
+    assert stages(made)[0].facts[-1] == (
+        "every 1,000 ms, a micro-batch if 50 records have arrived, or if the last one began "
+        "60,000 ms ago"
+    )
+    for ending in ("available_now", "once"):
+        ended = load_pipeline(path, ends=ending)
+        functions = load(ended.transform, ended.project_root, ended.folder)
+        profile = load_profile(None, ended.project_root)
+        assert plan(ended, profile, (), functions).waits_for is None
+
+
 def test_whatever_is_written_names_its_guarantee_and_how_it_comes_about():
     found = stages(planned(EXAMPLE))
     written = [stage for stage in found if stage.does.startswith("kafka: ") and stage.guarantee]
