@@ -21,9 +21,32 @@ _SECRETS = ("sasl_plain_password", "ssl_password")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _FLAGS = {"true": True, "false": False}
 _NOT_TEXT = {"ssl_context", "sasl_oauth_token_provider"}  # options that no setting can have
+# Properties of Kafka's own names, and kafka-python's.
+_NUMBERS = {
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+}
+_BUFFERS = {"receive.buffer.bytes": socket.SO_RCVBUF, "send.buffer.bytes": socket.SO_SNDBUF}
 _FIRST_TOKEN_MS = 20_000
 # A later token is fetched while a connection logs in, on the IO thread.
 _TOKEN_MS = 4_000
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """Return kafka-python's options for `properties`. Raise ValueError for an unknown one."""
+    options: dict[str, Any] = {"socket_options": [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]}
+    options["socket_options"].append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
+    for name, value in settings.properties:
+        if name in _NUMBERS:
+            options[_NUMBERS[name]] = int(value)
+        elif name in _BUFFERS:
+            options["socket_options"].append((socket.SOL_SOCKET, _BUFFERS[name], int(value)))
+        elif name == "ssl.endpoint.identification.algorithm":
+            options["ssl_check_hostname"] = value != ""
+        else:
+            raise ValueError(f"unknown property {name}")
+    return options
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:

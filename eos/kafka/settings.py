@@ -19,7 +19,8 @@ class KafkaSettings:
     """Address, limits and security settings of a cluster. Equal settings share connections.
 
     `security` has kafka-python's option names. With the mechanism OAUTHBEARER, `token` says where
-    tokens are from, and `token_extensions` what is sent with them.
+    tokens are from, and `token_extensions` what is sent with them. `properties` has Kafka's own
+    names.
 
     If a broker never answers, an attempt waits for `request_timeout_ms` several times, because each
     connection to this broker times out separately. So this timeout is much shorter than the part of
@@ -31,6 +32,7 @@ class KafkaSettings:
     security: tuple[tuple[str, str], ...] = ()
     request_timeout_ms: int = 10_000
     max_request_bytes: int = 1_048_576
+    properties: tuple[tuple[str, str], ...] = ()
     token: TokenSource | None = None
     token_extensions: tuple[tuple[str, str], ...] = ()
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.config.client_properties import CLIENT_ID
 from eos.errors import PRINCIPAL, EosError, UsageError, reword, with_principal
 from eos.kafka.settings import KafkaSettings
 from eos.login.msk_signer import MskSigner
@@ -28,11 +29,18 @@ _OTHER_KEYS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "ENCRYPTE
 
 
 def kafka_settings(
-    bootstrap: tuple[str, ...], security: Security | None, client_id: str = "eos"
+    bootstrap: tuple[str, ...],
+    security: Security | None,
+    client: Mapping[str, str] | None = None,
 ) -> KafkaSettings:
-    """Return the connection settings for kafka-python, which driver and writers use."""
+    """Return the connection settings for kafka-python, which driver and writers use.
+
+    `client` has the properties of the profile's `kafka.client`."""
+    properties = dict(client or {})
+    client_id = properties.pop(CLIENT_ID, "eos")
+    given = tuple(properties.items())
     if security is None:
-        return KafkaSettings(bootstrap, client_id)
+        return KafkaSettings(bootstrap, client_id, properties=given)
     tokens = kafka_tokens(security)
     found = {
         "security_protocol": security.protocol,
@@ -48,6 +56,7 @@ def kafka_settings(
         bootstrap,
         client_id,
         tuple((name, value) for name, value in found.items() if value),
+        properties=given,
         token=tokens,
         token_extensions=tuple(security.oauth.extensions.items()) if security.oauth else (),
     )

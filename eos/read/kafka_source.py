@@ -36,7 +36,7 @@ class SparkKafkaSource:
     partitions_min: int | None
     starts: Mapping[TopicPartition, int]
     pattern: str | None = None
-    security: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
+    client: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Return the streaming frame: key, value, headers, and each record's topic, partition and
@@ -69,7 +69,7 @@ class SparkKafkaSource:
             # If records were deleted before they were read, stop. Never skip them.
             .option("failOnDataLoss", "true")
         )
-        for name, value in self.security.items():
+        for name, value in self.client.items():
             reader = reader.option(f"kafka.{name}", value)
         if self.partitions_min:
             reader = reader.option("minPartitions", self.partitions_min)
@@ -93,7 +93,7 @@ class SparkKafkaSource:
             .option(*_PATIENCE)
             .option("failOnDataLoss", "true")
         )
-        for name, value in self.security.items():
+        for name, value in self.client.items():
             reader = reader.option(f"kafka.{name}", value)
         return reader.load()
 

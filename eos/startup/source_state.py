@@ -33,7 +33,7 @@ def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
         partitions_min=planned.source.min_partitions,
         starts=starts,
         pattern=planned.source.pattern,
-        security=source_options(planned.security),
+        client={**planned.client, **source_options(planned.security)},
     )
 
 

@@ -232,4 +232,4 @@ def test_each_profile_of_the_guide_is_valid(
         assert settings(profile).token is not None
         assert "sasl.jaas.config" in java(profile)
     else:
-        assert profile.registry is not None
+        assert profile.registry is not None or profile.kafka.client
