@@ -15,7 +15,6 @@ import secrets
 import shutil
 import tempfile
 import threading
-import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -25,11 +24,10 @@ from eos import private_files
 from eos.bounded_server import BoundedConnections
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.login.tokens import TokenSource, current
+from eos.login.tokens import TokenSource, current, require_jwt
 
 CLIENT = "eos"
 _TOKEN_MS_MAX = 8_000  # less than a connection may last
-_SECONDS_UNKNOWN = 60  # the answer's lifetime of a token whose end is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +81,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             token = current(self.server.source, Deadline.after_ms(_TOKEN_MS_MAX))
+            require_jwt(token)
         except EosError as error:
             # The Java client logs and reports this text, which has no secret.
             self._answer(400, {"error": error.code, "error_description": error.message})
             return
-        left = _SECONDS_UNKNOWN if token.ends_at is None else int(token.ends_at - time.time())
-        answer = {"access_token": token.value, "token_type": "Bearer", "expires_in": max(1, left)}
-        self._answer(200, answer)
+        # Without `expires_in`: the Java client reads the end from the JWT.
+        self._answer(200, {"access_token": token.value, "token_type": "Bearer"})
 
     def _answer(self, status: int, answer: dict[str, Any]) -> None:
         body = json.dumps(answer).encode()

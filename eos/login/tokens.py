@@ -135,6 +135,21 @@ def is_token(value: object) -> bool:
     )
 
 
+def require_jwt(token: Token) -> None:
+    """Raise UsageError for a token that Kafka's Java client can't use.
+
+    The Java client would put any other token into its log and error messages.
+    """
+    if not {"sub", "exp"} <= claims(token.value).keys():
+        raise UsageError(
+            "token_not_for_java",
+            "the token of `kafka.security.oauth` is no JWT with the claims `sub` and `exp`, and "
+            "Kafka's Java client in Spark accepts no other",
+            hint="let the issuer provide JWTs, or set `java_class` to a Java class that provides "
+            "the tokens of Spark's client (docs/logins.md)",
+        )
+
+
 def claims(token: str) -> Mapping[str, Any]:
     """Return the claims of a JWT without checking its signature; empty if it is no JWT."""
     parts = token.split(".")

@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.deadline import Deadline
 from eos.login import token_server
+from eos.login.tokens import current, require_jwt
 from eos.secret import file_of, variable_of
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _MODULES = "org.apache.kafka.common.security"
 _OAUTH = f"{_MODULES}.oauthbearer"
 _MSK = "software.amazon.msk.auth.iam"
+_TOKEN_MS_MAX = 20_000
 _LOGIN_MODULES = {
     "PLAIN": f"{_MODULES}.plain.PlainLoginModule",
     "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule",
@@ -28,7 +31,10 @@ _LOGIN_MODULES = {
 
 
 def options(security: Security) -> dict[str, str]:
-    """Return the settings `sasl.*` of the Java client; empty without a login."""
+    """Return the settings `sasl.*` of the Java client; empty without a login.
+
+    Raise EosError if there is no token, or one that the Java client can't use.
+    """
     if security.mechanism is None:
         return {}
     module = _LOGIN_MODULES[security.mechanism]
@@ -51,9 +57,11 @@ def _oauth(oauth: OAuth) -> tuple[dict[str, str], dict[str, str]]:
     The Java client asks a token endpoint itself. It can't call a Python function, and reads a file
     only once, so it gets those tokens from a token endpoint of this process.
     """
+    tokens = oauth.tokens("kafka.security.oauth")
     extensions = {f"extension_{name}": value for name, value in oauth.extensions.items()}
     if oauth.java_class is not None:
         return {"sasl.login.callback.handler.class": oauth.java_class}, extensions
+    require_jwt(current(tokens, Deadline.after_ms(_TOKEN_MS_MAX)))
     if oauth.client_id is not None and oauth.client_secret is not None:
         url = str(oauth.token_endpoint)
         login = {"clientId": oauth.client_id, "clientSecret": _java(oauth.client_secret)}
@@ -61,7 +69,7 @@ def _oauth(oauth: OAuth) -> tuple[dict[str, str], dict[str, str]]:
         if oauth.ca:
             login |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": oauth.ca}
     else:
-        served = token_server.serve(oauth.tokens("kafka.security.oauth"))
+        served = token_server.serve(tokens)
         url = served.url
         login = {"clientId": token_server.CLIENT, "clientSecret": content(served.secret_file)}
     handler = f"{_OAUTH}.OAuthBearerLoginCallbackHandler"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.docs import blocks
 from support.errors import raises
+from support.security import Authority
+from support.tokens import SECRET, Issuer, server_tls, token_endpoint
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.model import ProfileFile
@@ -22,7 +24,6 @@ from eos.login.token_endpoint import ClientCredentials
 from eos.login.tokens import TokenFile, TokenFunction
 from eos.plan.security import kafka_settings, naming_principal, principal, source_options
 
-SECRET = "Hunter2-planted"
 OAUTH = "protocol: SASL_SSL, mechanism: OAUTHBEARER, oauth: "
 ENDPOINT = 'token_endpoint: "https://login/t", client_id: eos, client_secret: "${OAUTH}"'
 REGISTRY = '{kafka: {bootstrap: "a:1"}, registry: {url: "https://r", '
@@ -55,52 +56,84 @@ def java(profile: ProfileFile) -> dict[str, str]:
     return {name: value for name, value in found.items() if "config.providers" not in name}
 
 
-def test_both_clients_ask_a_token_endpoint(tmp_path: Path) -> None:
-    more = "scope: kafka read, ca: /etc/login.pem, extensions: {logicalCluster: lkc-1}"
-    block = f"{OAUTH}{{{ENDPOINT}, {more}}}"
-    profile = kafka(tmp_path, block)
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
+def test_both_clients_ask_a_token_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, issuer: Issuer
+) -> None:
+    monkeypatch.setenv("OAUTH", SECRET)
+    more = "scope: kafka read, extensions: {logicalCluster: lkc-1}"
+    with token_endpoint(issuer) as endpoint:
+        block = f"{OAUTH}{{{ENDPOINT.replace('https://login/t', endpoint.url)}, {more}}}"
+        profile = kafka(tmp_path, block)
+        found = java(profile)
     made = settings(profile)
-    files = TlsFiles("kafka.security.oauth", "/etc/login.pem")
-    source = ClientCredentials("https://login/t", "eos", "${OAUTH}", "kafka read", files)
+    files = TlsFiles("kafka.security.oauth")
+    source = ClientCredentials(endpoint.url, "eos", "${OAUTH}", "kafka read", files)
     assert made.token == source
     assert made.token_extensions == (("logicalCluster", "lkc-1"),)
     assert dict(made.security) == {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
-    for one in (profile, made, java(profile)):
+    for one in (profile, made, found):
         assert SECRET not in repr(one)
         assert SECRET.encode() not in pickle.dumps(one)
     assert hash(pickle.loads(pickle.dumps(made))) == hash(made)
     oauth = "org.apache.kafka.common.security.oauthbearer"
-    assert java(profile) == {
+    assert found == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.login.callback.handler.class": f"{oauth}.OAuthBearerLoginCallbackHandler",
-        "sasl.oauthbearer.token.endpoint.url": "https://login/t",
+        "sasl.oauthbearer.token.endpoint.url": endpoint.url,
         "sasl.jaas.config": f"{oauth}.OAuthBearerLoginModule required "
         'clientId="eos" clientSecret="${env:OAUTH}" scope="kafka read" '
-        'ssl.truststore.type="PEM" ssl.truststore.location="/etc/login.pem" '
         'extension_logicalCluster="lkc-1";',
     }
 
 
-@pytest.mark.parametrize(
-    ("block", "source"),
-    [
-        ("token_file: /run/token", TokenFile("/run/token", "kafka.security.oauth")),
-        ("callback: 'a.b:c'", TokenFunction("a.b:c", "kafka.security.oauth")),
-    ],
-)
-def test_the_java_client_gets_other_tokens_from_this_process(
-    tmp_path: Path, block: str, source: object
+def test_the_authority_of_a_token_endpoint_is_for_both_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, issuer: Issuer
 ) -> None:
-    profile = kafka(tmp_path, f"{OAUTH}{{{block}}}")
-    assert settings(profile).token == source
-    found = java(profile)
-    assert found["sasl.oauthbearer.token.endpoint.url"].startswith("http://127.0.0.1:")
-    assert 'clientSecret="${file:/' in found["sasl.jaas.config"]
-    assert java(profile) == found
-    own = java(kafka(tmp_path, f"{OAUTH}{{{block}, java_class: com.example.Tokens}}"))
-    assert own["sasl.login.callback.handler.class"] == "com.example.Tokens"
-    assert "sasl.oauthbearer.token.endpoint.url" not in own
+    monkeypatch.setenv("OAUTH", SECRET)
+    ca = Authority.made(tmp_path / "ca")
+    with token_endpoint(issuer, server_tls(ca.sign("server"))) as endpoint:
+        block = ENDPOINT.replace("https://login/t", endpoint.url)
+        profile = kafka(tmp_path, f"{OAUTH}{{{block}, ca: {ca.certificate}}}")
+        login = java(profile)["sasl.jaas.config"]
+    assert f'ssl.truststore.type="PEM" ssl.truststore.location="{ca.certificate}";' in login
+
+
+def test_the_java_client_gets_other_tokens_from_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, issuer: Issuer
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(issuer.token())
+    (tmp_path / "own_tokens_of_java.py").write_text(f"def token(): return {issuer.token()!r}")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = "own_tokens_of_java:token"
+    for block, source in (
+        (f"token_file: {path}", TokenFile(str(path), "kafka.security.oauth")),
+        (f"callback: '{function}'", TokenFunction(function, "kafka.security.oauth")),
+    ):
+        profile = kafka(tmp_path, f"{OAUTH}{{{block}}}")
+        assert settings(profile).token == source
+        found = java(profile)
+        assert found["sasl.oauthbearer.token.endpoint.url"].startswith("http://127.0.0.1:")
+        assert 'clientSecret="${file:/' in found["sasl.jaas.config"]
+        assert java(profile) == found
+        own = java(kafka(tmp_path, f"{OAUTH}{{{block}, java_class: com.example.Tokens}}"))
+        assert own["sasl.login.callback.handler.class"] == "com.example.Tokens"
+        assert "sasl.oauthbearer.token.endpoint.url" not in own
+
+
+def test_a_token_that_java_can_not_use_is_never_handed_to_it(tmp_path: Path) -> None:
+    """Java would log it: its own message repeats what is no JWT."""
+    (tmp_path / "token").write_text("opaque-secret")
+    with raises("token_not_for_java") as caught:
+        java(kafka(tmp_path, f"{OAUTH}{{token_file: {tmp_path}/token}}"))
+    assert "opaque-secret" not in str(caught.value)
+    assert "`java_class`" in caught.value.hint
 
 
 def test_iam_of_aws(tmp_path: Path) -> None:
@@ -230,6 +263,5 @@ def test_each_profile_of_the_guide_is_valid(
     profile = load_profile(str(path), tmp_path)
     if profile.kafka.security is not None:
         assert settings(profile).token is not None
-        assert "sasl.jaas.config" in java(profile)
     else:
         assert profile.registry is not None or profile.kafka.client

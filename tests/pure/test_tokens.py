@@ -194,9 +194,11 @@ def ask(served: token_server.Served, secret: str) -> tuple[int, dict[str, object
         return answer.status, json.load(answer)
 
 
-def test_this_process_serves_its_tokens_to_the_java_client_alone(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("first")
+def test_this_process_serves_its_tokens_to_the_java_client_alone(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    path, tokens = tmp_path / "token", [issuer.token(sub=name) for name in ("first", "second")]
+    path.write_text(tokens[0])
     source = TokenFile(str(path), BLOCK)
     served = token_server.serve(source)
     assert token_server.serve(source) is served
@@ -204,10 +206,14 @@ def test_this_process_serves_its_tokens_to_the_java_client_alone(tmp_path: Path)
     assert served.secret_file.stat().st_mode & 0o777 == 0o600
     assert served.secret_file.parent.stat().st_mode & 0o777 == 0o700
     secret = served.secret_file.read_text()
-    assert ask(served, secret)[1]["access_token"] == "first"
-    path.write_text("second")
-    assert ask(served, secret)[1]["access_token"] == "second"
+    assert ask(served, secret)[1]["access_token"] == tokens[0]
+    path.write_text(tokens[1])
+    assert ask(served, secret)[1]["access_token"] == tokens[1]
     assert ask(served, "guessed") == (401, {"error": "invalid_client"})
+    path.write_text("opaque")
+    status, answer = ask(served, secret)
+    assert (status, answer["error"]) == (400, "token_not_for_java")
+    assert "opaque" not in str(answer)
     path.unlink()
     status, answer = ask(served, secret)
     assert (status, answer["error"]) == (400, "token_file_unusable")
