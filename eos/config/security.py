@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from eos.config.base import Strict
 from eos.config.oauth import OAuth
@@ -23,7 +23,21 @@ _UNENCRYPTED = {
     "OAUTHBEARER": "OAUTHBEARER would send the token unencrypted",
     "AWS_MSK_IAM": "AWS accepts this login over TLS only",
 }
-Mechanism = Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"]
+
+
+def _refuse_kerberos(value: object) -> object:
+    if value == "GSSAPI":
+        raise ValueError(
+            "expected another mechanism than `GSSAPI`: the Python client has no Kerberos "
+            "(docs/logins.md). Use another listener of the brokers, such as one with SCRAM"
+        )
+    return value
+
+
+Mechanism = Annotated[
+    Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"],
+    BeforeValidator(_refuse_kerberos),
+]
 
 
 class Security(Strict):

@@ -154,6 +154,7 @@ def test_iam_of_aws(tmp_path: Path) -> None:
     ("block", "text"),
     [
         ("protocol: SASL_SSL, mechanism: OAUTHBEARER", "expected `oauth` with"),
+        ("protocol: SASL_SSL, mechanism: GSSAPI", "the Python client has no Kerberos"),
         (f"{OAUTH}{{}}", "expected one of `token_endpoint`, `token_file` and `callback`"),
         (f"{OAUTH}{{token_file: /a, callback: 'a:b'}}", "expected one of `token_endpoint`"),
         (f"{OAUTH}{{token_file: /a, client_id: b}}", "expected no `client_id` with `token_file`"),
