@@ -83,17 +83,35 @@ def test_what_passes_is_asked_again(endpoint: TokenEndpoint) -> None:
     assert credentials(endpoint).fetch(soon()).value == endpoint.tokens[0]
 
 
-def test_a_client_that_is_refused_is_named_without_its_secret(
-    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_is_refused_is_named_without_its_secret(endpoint: TokenEndpoint) -> None:
     with raises("token_request_rejected") as caught:
         credentials(endpoint, "stranger").fetch(soon())
     assert "the client stranger: 401 invalid_client no such client" in caught.value.message
     assert f"`client_secret` and `scope` of `{BLOCK}`" in caught.value.hint
     assert SECRET not in str(caught.value)
-    monkeypatch.setattr(TokenEndpoint, "answer", lambda *_: (200, {"token": "misnamed"}))
-    with raises("token_endpoint_invalid"):
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"access_token": 5}, {"access_token": "a b"}, {"access_token": ""}, [], "text", None],
+)
+def test_an_answer_without_a_token_is_named(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    monkeypatch.setattr(TokenEndpoint, "answer", lambda *_: (200, answer))
+    with raises("token_endpoint_invalid") as caught:
         credentials(endpoint).fetch(soon())
+    assert endpoint.url in caught.value.message
+
+
+@pytest.mark.parametrize("seconds", [None, 0, -1, "3600", 1e12, float("nan"), [1]])
+def test_the_end_of_a_token_without_a_usable_one_in_the_answer_is_the_jwts(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch, seconds: object
+) -> None:
+    token = endpoint.issuer.token(500)
+    answer = {"access_token": token, "expires_in": seconds}
+    monkeypatch.setattr(TokenEndpoint, "answer", lambda *_: (200, answer))
+    assert credentials(endpoint).fetch(soon()).ends_at == claims(token)["exp"]
 
 
 def test_a_token_endpoint_behind_tls(
