@@ -203,7 +203,7 @@ def test_a_client_that_the_endpoint_refuses_later_ends_the_wait(
         client.transaction_version(deadline)
         (lane,) = client._connections._channels.values()
         endpoint.refusing[:] = [400] * 100
-        time.sleep(1.1)
+        time.sleep(1.1)  # the token has ended
         client._connections.drop(lane.node)
         with raises("token_request_rejected"):
             client.transaction_version(deadline)

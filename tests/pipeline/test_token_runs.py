@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from support.project import PROFILE, Project, WarmDriver
 from support.security import SecuredKafka, documented, secured_kafka
 from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
 from support.waiting import wait_until
+
+from eos.login.tokens import claims
 
 RECORDS, PARTITIONS = 600, 2
 PIPELINE = """
@@ -97,36 +102,57 @@ def test_both_clients_ask_the_token_endpoint(
     check(own, RECORDS)
 
 
+@contextmanager
+def renewed(path: Path, issuer: Issuer) -> Iterator[None]:
+    """A file with a token of six seconds, which is replaced each second."""
+    stopped = threading.Event()
+
+    def renew() -> None:
+        new = path.with_name("new")
+        while True:
+            new.write_text(issuer.token(6))
+            new.rename(path)
+            if stopped.wait(1):
+                return
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        wait_until(path.exists)
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("reader", ["arrow", "spark"])
 def test_a_file_whose_tokens_end_while_the_run_goes_on(
     kafka: TokenKafka, own: Project, tmp_path: Path, reader: str
 ) -> None:
-    """Logins of two seconds, tokens of eight: both clients log in again with new tokens."""
+    """Logins of two seconds, tokens of six: both clients need new tokens to go on."""
     path = tmp_path / "token"
+    with renewed(path, kafka.issuer):
+        write_profile(own, kafka, kafka.secured.short, f"token_file: {path}")
+        own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
+        run = own.start_warm(EOS_READER=reader)
 
-    def renew() -> None:
-        (tmp_path / "new").write_text(kafka.issuer.token(8))
-        (tmp_path / "new").rename(path)
+        def await_all(records: int) -> None:
+            def is_over() -> bool:
+                return counted(own, own.target).total() >= records or run.poll() is not None
 
-    renew()
-    write_profile(own, kafka, kafka.secured.short, f"token_file: {path}")
-    own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
-    run = own.start_warm(EOS_READER=reader)
+            wait_until(is_over)
+            assert run.poll() is None, run.said()
 
-    def await_all(records: int) -> None:
-        wait_until(lambda: counted(own, own.target).total() >= records or run.poll() is not None)
-        assert run.poll() is None, run.said()
-
-    total = RECORDS
-    for _ in range(12):
+        total = RECORDS
         await_all(total)
-        renew()
-        kafka_io.fill(own.broker.bootstrap, own.source, range(total, total + 100))
-        total += 100
-    await_all(total)
-    run.send_signal(signal.SIGTERM)
-    assert run.wait() == 0, run.said()
+        ends_at = claims(path.read_text())["exp"]  # each client has this token, or an older one
+        while time.time() < ends_at + 3:
+            kafka_io.fill(own.broker.bootstrap, own.source, range(total, total + 50))
+            total += 50
+            await_all(total)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == 0, run.said()
     check(own, total)
 
 
