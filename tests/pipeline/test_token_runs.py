@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import kafka_io
-from support.project import PROFILE, Project, WarmDriver
+from support.project import CHECKOUT, PROFILE, Project, WarmDriver
 from support.security import SecuredKafka, documented, secured_kafka
 from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
 from support.waiting import wait_until
@@ -165,3 +165,23 @@ def test_an_expired_token_ends_the_run_with_its_end(
     done = own.run_warm()
     assert done.returncode == 4, done.stderr
     assert "[kafka_token_expired]" in done.stderr
+
+
+@pytest.mark.long
+def test_a_function_gives_the_tokens_of_a_run_by_spark_submit(
+    kafka: TokenKafka, own: Project, tmp_path: Path
+) -> None:
+    """It is imported in the driver and in the tasks, each of which notes its call."""
+    (tmp_path / "token").write_text(kafka.issuer.token())
+    (tmp_path / "company_tokens.py").write_text(
+        "import os, pathlib\n"
+        "place = pathlib.Path(__file__).parent\n"
+        "def kafka_token():\n"
+        "    (place / f'called-{os.getpid()}').touch()\n"
+        "    return (place / 'token').read_text()\n"
+    )
+    write_profile(own, kafka, kafka.secured.oauth, "callback: 'company_tokens:kafka_token'")
+    done = own.run(PYTHONPATH=f"{CHECKOUT}:{tmp_path}")
+    assert done.returncode == 0, done.stderr
+    check(own, RECORDS)
+    assert len(list(tmp_path.glob("called-*"))) > 1
