@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import kafka_io
 from support.project import CHECKOUT, PROFILE, Project, WarmDriver
-from support.security import SecuredKafka, documented, secured_kafka
+from support.security import EVERYTHING, SecuredKafka, documented, holding, secured_kafka
 from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
 from support.waiting import wait_until
 
@@ -171,8 +171,11 @@ def test_an_expired_token_ends_the_run_with_its_end(
 def test_a_function_gives_the_tokens_of_a_run_by_spark_submit(
     kafka: TokenKafka, own: Project, tmp_path: Path
 ) -> None:
-    """It is imported in the driver and in the tasks, each of which notes its call."""
-    (tmp_path / "token").write_text(kafka.issuer.token())
+    """It is imported in the driver and in the tasks, and each notes its call. The token is nowhere
+    else, even if Spark and Kafka's client log all they do."""
+    token = kafka.issuer.token()
+    (tmp_path / "token").write_text(token)
+    (own.folder / "conf" / "log4j2.properties").write_text(EVERYTHING)
     (tmp_path / "company_tokens.py").write_text(
         "import os, pathlib\n"
         "place = pathlib.Path(__file__).parent\n"
@@ -185,3 +188,6 @@ def test_a_function_gives_the_tokens_of_a_run_by_spark_submit(
     assert done.returncode == 0, done.stderr
     check(own, RECORDS)
     assert len(list(tmp_path.glob("called-*"))) > 1
+    log = (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
+    assert "sasl.oauthbearer.token.endpoint.url = http://127.0.0.1:" in log
+    assert holding(token.rpartition(".")[2], [own.folder]) == []

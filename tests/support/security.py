@@ -92,6 +92,27 @@ _KINDS = {
 }
 
 
+# All that Spark and Kafka's client have to say, and what Spark keeps of its plans and settings.
+EVERYTHING = """\
+status = error
+rootLogger.level = info
+rootLogger.appenderRefs = file
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = ${sys:eos.log.folder}/spark.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+def holding(secret: str, places: Iterable[Path]) -> list[Path]:
+    """The files below these places that have it, whatever they are."""
+    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
+    assert files
+    return [path for path in files if secret.encode() in path.read_bytes()]
+
+
 class Right(NamedTuple):
     """As kafka-acls.sh is told of it."""
 
