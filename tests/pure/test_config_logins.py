@@ -6,7 +6,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from support.docs import blocks
 from support.errors import raises
 from support.security import Authority
 from support.tokens import SECRET, Issuer, server_tls, token_endpoint
@@ -248,21 +247,3 @@ def test_the_first_token_is_fetched_before_anything_connects(tmp_path: Path) -> 
         security_options(settings(profile))
     (tmp_path / "token").write_text("opaque")
     assert security_options(settings(profile))["sasl_oauth_token_provider"].token() == "opaque"
-
-
-@pytest.mark.parametrize(
-    "block", [text for name, text in blocks("yaml") if name.startswith("logins.md")]
-)
-def test_each_profile_of_the_guide_is_valid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: str
-) -> None:
-    monkeypatch.setenv("REGISTRY_CLIENT_SECRET", SECRET)
-    (tmp_path / "kafka-client").write_text(SECRET)
-    (tmp_path / "registry-token").write_text(SECRET)
-    path = tmp_path / "a.yaml"
-    path.write_text(block.replace("${file:/run/secrets/", f"${{file:{tmp_path}/"))
-    profile = load_profile(str(path), tmp_path)
-    if profile.kafka.security is not None:
-        assert settings(profile).token is not None
-    else:
-        assert profile.registry is not None or profile.kafka.client
