@@ -74,6 +74,20 @@ def endpoint(kafka: TokenKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tok
         yield made
 
 
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that clients send, before TLS encrypts it."""
+    found: list[bytes] = []
+    write = _TlsTransport.write
+
+    def noted(self: _TlsTransport, data: bytes) -> None:
+        found.append(bytes(data))
+        write(self, data)
+
+    monkeypatch.setattr(_TlsTransport, "write", noted)
+    return found
+
+
 def of(endpoint: TokenEndpoint) -> ClientCredentials:
     return ClientCredentials(endpoint.url, CLIENT, "${OAUTH_SECRET}", "kafka", TlsFiles(BLOCK))
 
@@ -84,12 +98,15 @@ def file_with(path: Path, token: str) -> TokenFile:
 
 
 def test_tokens_of_an_endpoint_and_of_a_file(
-    kafka: TokenKafka, endpoint: TokenEndpoint, tmp_path: Path
+    kafka: TokenKafka, endpoint: TokenEndpoint, sent: list[bytes], tmp_path: Path
 ) -> None:
     written = file_with(tmp_path / "token", kafka.issuer.token())
     for source in (of(endpoint), written):
         with closing(kafka.client(source, extensions=(("logicalCluster", "lkc"),))) as client:
             assert client.transaction_version(Deadline.after_ms(300_000)) == 2
+    for token in (endpoint.tokens[0], (tmp_path / "token").read_text()):
+        assert b"auth=Bearer " + token.encode() in b"".join(sent)
+    assert b"\x01logicalCluster=lkc\x01" in b"".join(sent)
     assert len(endpoint.tokens) == 1, "one token for all connections"
 
 
@@ -138,17 +155,9 @@ def test_a_token_with_another_key_or_none_is_rejected(kafka: TokenKafka, tmp_pat
 
 
 def test_the_token_of_awss_signer_is_sent(
-    kafka: TokenKafka, monkeypatch: pytest.MonkeyPatch
+    kafka: TokenKafka, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No broker of AWS's is here: this one rejects the token, which is no JWT."""
-    sent = []
-    write = _TlsTransport.write
-
-    def noted(self: _TlsTransport, data: bytes) -> None:
-        sent.append(bytes(data))
-        write(self, data)
-
-    monkeypatch.setattr(_TlsTransport, "write", noted)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "Planted-aws-secret")
     source = MskSigner("eu-central-1")

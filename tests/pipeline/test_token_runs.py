@@ -168,6 +168,21 @@ def test_an_expired_token_ends_the_run_with_its_end(
 
 
 @pytest.mark.long
+def test_a_java_class_that_no_jar_has_is_named(
+    kafka: TokenKafka, own: Project, tmp_path: Path
+) -> None:
+    """The Python client logs in by the file, so only the Java client uses the class."""
+    (tmp_path / "token").write_text(kafka.issuer.token())
+    block = f"token_file: {tmp_path}/token, java_class: com.nowhere.Tokens"
+    write_profile(own, kafka, kafka.secured.oauth, block)
+    done = own.run_warm()
+    assert done.returncode == 4, done.stderr
+    assert "[source_settings_invalid]" in done.stderr
+    assert "com.nowhere.Tokens" in done.stderr
+    assert "`spark.jars`" in done.stderr
+
+
+@pytest.mark.long
 def test_a_function_gives_the_tokens_of_a_run_by_spark_submit(
     kafka: TokenKafka, own: Project, tmp_path: Path
 ) -> None:
