@@ -65,8 +65,9 @@ def _cluster(profile: Profile, addresses: tuple[str, ...], planned: Plan | None)
     from eos.kafka.client import KafkaClient
 
     security = profile.kafka.security
+    settings = kafka_settings(addresses, security, profile.kafka.client)
     with (
-        closing(KafkaClient(kafka_settings(addresses, security))) as client,
+        closing(KafkaClient(settings)) as client,
         naming_principal(security),
     ):
         yield from cluster(client, planned)

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
+from eos.config.client_properties import ClientProperties
 from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
 from eos.config.dedup_by import ByColumns
@@ -248,10 +249,14 @@ class PipelineFile(Strict):
 
 
 class KafkaProfile(Strict):
-    """The Kafka cluster. Without `bootstrap`, an embedded broker without authentication starts."""
+    """The Kafka cluster. Without `bootstrap`, an embedded broker without authentication starts.
+
+    `client` has properties of both Kafka clients of a run, by Kafka's own names.
+    """
 
     bootstrap: Addresses | None = None
     security: Security | None = None
+    client: ClientProperties = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_of_a_cluster(self) -> KafkaProfile:

@@ -13,7 +13,18 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from eos.config import base, dedup, model, monitoring, rejected_records, security, transform
+from eos.config import (
+    base,
+    dedup,
+    model,
+    monitoring,
+    oauth,
+    references,
+    registry,
+    rejected_records,
+    security,
+    transform,
+)
 from eos.errors import UsageError
 from eos.suggestion import suggestion
 
@@ -29,8 +40,14 @@ PATTERNS = {
     rejected_records.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that does not "
     "begin with a digit",
     dedup.FIELD_PATTERN: "header(NAME), value(PATH), key or the name of a column",
-    security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
-    security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
+    references.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
+    references.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
+    oauth.SCOPE_PATTERN: "scopes, separated by one space each",
+    oauth.EXTENSION_PATTERN: "a name of letters",
+    registry.HEADER_PATTERN: "the name of an HTTP header",
+    registry.VALUE_PATTERN: "printable text without line breaks",
+    oauth.JAVA_CLASS_PATTERN: "the full name of a Java class",
+    security.REGION_PATTERN: "a region of AWS, such as `eu-west-1`",
     monitoring.URL_PATTERN: "an address that begins with `http://` or `https://`, without a user",
     monitoring.PATH_PATTERN: "a path without spaces, `:`, `?` and `#`",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 characters",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.config.problems import Location, Places, Problem, refuse
 from eos.secret import identity, variable_of
@@ -12,7 +12,22 @@ if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
 
 # Secrets of a profile. Their reference (`${VAR}`) is passed on, and resolved only where it is used.
-SECRETS: Sequence[Location] = (("kafka", "security", "password"), ("registry", "password"))
+SECRETS: Sequence[Location] = (
+    ("kafka", "security", "password"),
+    ("kafka", "security", "oauth", "client_secret"),
+    ("registry", "password"),
+    ("registry", "token"),
+    ("registry", "oauth", "client_secret"),
+)
+# Files that contain a secret. `certificate` may have the private key, too.
+_FILES: Sequence[Location] = (
+    ("kafka", "security", "key"),
+    ("kafka", "security", "certificate"),
+    ("kafka", "security", "oauth", "token_file"),
+    ("registry", "key"),
+    ("registry", "certificate"),
+    ("registry", "oauth", "token_file"),
+)
 
 
 def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
@@ -43,22 +58,22 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def _secret_keys(profile: ProfileFile) -> Mapping[str, str]:
-    """Return the profile's secrets: the identity of each variable or file, and its key there.
-
-    The files of `key` and `certificate` are included, because both may hold the private key.
-    """
-    security, registry = profile.kafka.security, profile.registry
-    declared = (
-        security.password if security is not None else None,
-        registry.password if registry is not None else None,
-    )
-    found = {
-        identity(variable_of(text)): ".".join(map(str, place))
-        for place, text in zip(SECRETS, declared, strict=True)
-        if text
-    }
-    for name in ("key", "certificate"):
-        path = getattr(security, name, None)
+    """Return the profile's secrets: the identity of each variable or file, and its key there."""
+    found = {}
+    for place in SECRETS:
+        reference = _value(profile, place)
+        if reference:
+            found[identity(variable_of(reference))] = ".".join(map(str, place))
+    for place in _FILES:
+        path = _value(profile, place)
         if path:
-            found[identity(f"file:{path}")] = f"kafka.security.{name}"
+            found[identity(f"file:{path}")] = ".".join(map(str, place))
     return found
+
+
+def _value(profile: ProfileFile, place: Location) -> str | None:
+    """Return the text at a location of the profile, or None."""
+    found: Any = profile
+    for part in place:
+        found = getattr(found, str(part), None)
+    return found if isinstance(found, str) else None

@@ -5,75 +5,39 @@ Spark's Kafka source, the driver and the executors all use this block.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, model_validator
 
 from eos.config.base import Strict
-from eos.config.variables import FilledText
-from eos.secret import PATH_PATTERN, REFERENCE_PATTERN, file_of, is_reference, read_file
+from eos.config.oauth import OAuth
+from eos.config.references import USER_PATTERN, Password, PemFile
 
-FILE_PATTERN = f"^{PATH_PATTERN}$"
-USER_PATTERN = r"^[^\s\"\\$]{1,200}$"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# A password with one of these would end the quoted text in which Kafka's Java client puts it.
-_BREAKS_QUOTES = re.compile(r"[\"\\]")
+REGION_PATTERN = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}$"
 _TLS, _SASL = {"SSL", "SASL_SSL"}, {"SASL_SSL", "SASL_PLAINTEXT"}
+# The keys of each kind of login.
+_PASSWORD = ("user", "password")
+_KEYS = {"OAUTHBEARER": ("oauth",), "AWS_MSK_IAM": ("region",)}
+_UNENCRYPTED = {
+    "PLAIN": "PLAIN would send the password unencrypted",
+    "OAUTHBEARER": "OAUTHBEARER would send the token unencrypted",
+    "AWS_MSK_IAM": "AWS accepts this login over TLS only",
+}
 
 
-def _refuse(words: str) -> PydanticCustomError:
-    """Return an error of the kind "secret": its message never shows the rejected value."""
-    return PydanticCustomError("secret", "{words}", {"words": f"expected {words}"})
-
-
-def _reference(value: object) -> object:
-    """Return the reference to a secret (`${VAR}` or `${file:/path}`) as written in the file.
-
-    Raise an error if `value` is no such reference, or if the secret is empty or has a line break.
-    """
-    if value is None:
-        return value
-    written = value.written if isinstance(value, FilledText) else value
-    if not isinstance(written, str) or not is_reference(written):
-        raise _refuse(
-            "`${VAR}` or `${file:/absolute/path}` and no other text: a profile contains neither a "
-            "secret nor a default for it"
+def _refuse_kerberos(value: object) -> object:
+    if value == "GSSAPI":
+        raise ValueError(
+            "expected another mechanism than `GSSAPI`: the Python client has no Kerberos "
+            "(docs/logins.md). Use another listener of the brokers, such as one with SCRAM"
         )
-    if isinstance(value, FilledText):
-        _require_one_line(value)
-    return written
+    return value
 
 
-def _require_one_line(found: FilledText) -> None:
-    path = file_of(found.written)
-    exact = read_file(path) if path is not None else str(found)
-    if not exact:
-        raise _refuse(f"a secret that is not empty in {found.written}")
-    if _CONTROL.search(exact):
-        raise _refuse(
-            f"one line without a line break in {found.written}: Kafka's Java client would read the "
-            "line break as part of the secret (`printf %s` writes none)"
-        )
-
-
-def _password(value: object) -> object:
-    found = _reference(value)
-    if isinstance(value, FilledText) and _BREAKS_QUOTES.search(value):
-        raise _refuse(
-            f"a password without double quotes and backslashes in {found}: Kafka's Java client "
-            "can't read them from a variable or file"
-        )
-    return found
-
-
-_AS_TEXT = WithJsonSchema(
-    {"type": "string", "pattern": REFERENCE_PATTERN, "examples": ["${file:/run/secrets/kafka}"]}
-)
-Password = Annotated[str, BeforeValidator(_password), _AS_TEXT]
-# An absolute path, so that it means the same file whatever a process's working directory is.
-PemFile = Annotated[str, Field(pattern=FILE_PATTERN)]
+Mechanism = Annotated[
+    Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"],
+    BeforeValidator(_refuse_kerberos),
+]
 
 
 class Security(Strict):
@@ -83,9 +47,11 @@ class Security(Strict):
     """
 
     protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
-    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] | None = None
+    mechanism: Mechanism | None = None
     user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
     password: Password | None = None
+    oauth: OAuth | None = None
+    region: Annotated[str, Field(pattern=REGION_PATTERN)] | None = None
     ca: PemFile | None = None
     certificate: PemFile | None = None
     key: PemFile | None = None
@@ -100,24 +66,34 @@ class Security(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Security:
-        login = {"mechanism": self.mechanism, "user": self.user, "password": self.password}
+        keys = _KEYS.get(self.mechanism or "", _PASSWORD)
+        given: dict[str, object] = {
+            "mechanism": self.mechanism,
+            "user": self.user,
+            "password": self.password,
+        }
+        given |= {"oauth": self.oauth, "region": self.region}
         files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
-        for name, value in login.items():
-            if self.has_sasl and value is None:
-                raise ValueError(f"expected `{name}` with `protocol: {self.protocol}`")
+        for name, value in given.items():
+            is_used = name == "mechanism" or name in keys
+            if self.has_sasl and is_used and value is None:
+                after = f" and `mechanism: {self.mechanism}`" if name != "mechanism" else ""
+                raise ValueError(f"expected `{name}` with `protocol: {self.protocol}`{after}")
             if not self.has_sasl and value is not None:
                 raise ValueError(
                     f"expected no `{name}` with `protocol: {self.protocol}`, which has no login; "
                     "did you mean `protocol: SASL_SSL`?"
                 )
+            if not is_used and value is not None:
+                raise ValueError(f"expected no `{name}` with `mechanism: {self.mechanism}`")
         for name, value in files.items():
             if not self.has_tls and value is not None:
                 raise ValueError(f"expected no `{name}` with `protocol: {self.protocol}`")
             if name == "key" and value is not None and self.certificate is None:
                 raise ValueError("expected `certificate` with `key`")
-        if self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN":
+        if self.protocol == "SASL_PLAINTEXT" and self.mechanism in _UNENCRYPTED:
+            reason = _UNENCRYPTED[self.mechanism]
             raise ValueError(
-                "expected a SCRAM mechanism with `protocol: SASL_PLAINTEXT`: PLAIN would send the "
-                "password unencrypted"
+                f"expected a SCRAM mechanism with `protocol: SASL_PLAINTEXT`: {reason}"
             )
         return self

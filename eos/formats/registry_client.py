@@ -17,8 +17,9 @@ from urllib.parse import quote
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
-from eos.formats.registry_connection import Connection
 from eos.formats.registry_references import RegisteredSchema, Version, without_references
+from eos.login.http_connection import Connection, TlsFiles, is_about_our_certificate
+from eos.login.tokens import current
 from eos.secret import reveal
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class RegistryClient:
     _connection: Connection = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        connection = Connection(self.registry.url, self.registry.ca)
+        given = self.registry
+        files = TlsFiles("registry", given.ca, given.certificate, given.key)
+        connection = Connection(given.url, files)
         object.__setattr__(self, "_connection", connection)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
@@ -182,6 +185,8 @@ class RegistryClient:
             except ssl.SSLCertVerificationError as error:
                 raise self._untrusted_error(str(error)) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
+                if isinstance(error, ssl.SSLError) and is_about_our_certificate(error):
+                    raise self._certificate_error(error) from error
                 reason = str(error) or type(error).__name__
                 if was_open and not patience.has_passed:
                     continue  # the peer may have closed an idle connection: retry on a new one
@@ -196,13 +201,23 @@ class RegistryClient:
         )
 
     def _once(self, method: str, path: str, body: Any, patience: Deadline) -> tuple[int, bytes]:
-        given = self.registry
-        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
-        if given.user is not None and given.password is not None:
-            pair = f"{given.user}:{reveal(given.password)}".encode()
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        headers = {"Accept": _TYPE, "Content-Type": _TYPE, **self.registry.headers}
+        headers |= self._login(patience)
         data = None if body is None else json.dumps(body).encode()
         return self._connection.request(method, path, data, headers, patience)
+
+    def _login(self, patience: Deadline) -> dict[str, str]:
+        """Return the header of the login. Secrets and tokens are read for each request."""
+        given = self.registry
+        if given.user is not None and given.password is not None:
+            pair = f"{given.user}:{reveal(given.password)}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        if given.token is not None:
+            return {"Authorization": f"Bearer {reveal(given.token)}"}
+        if given.oauth is not None:
+            token = current(given.oauth.tokens("registry.oauth"), patience)
+            return {"Authorization": f"Bearer {token.value}"}
+        return {}
 
     def _id(self, found: Any, path: str) -> int:
         number = found.get("id") if isinstance(found, dict) else None
@@ -242,7 +257,8 @@ class RegistryClient:
             return UsageError(
                 "registry_login_rejected",
                 text,
-                hint="check `user` and `password` of `registry` in the profile",
+                hint="check the login of `registry` in the profile: `user` and `password`, `token` "
+                "or `oauth`; a token may have expired, or be of another issuer or audience",
             )
         if status == 403:
             return UsageError(
@@ -258,6 +274,22 @@ class RegistryClient:
                 "it, or the subject's compatibility level",
             )
         return UsageError("registry_request_rejected", text, hint=_API)
+
+    def _certificate_error(self, error: ssl.SSLError) -> UsageError:
+        url, certificate = self.registry.url, self.registry.certificate
+        alert = str(error.reason).partition("ALERT_")[2].replace("_", " ").lower()
+        if certificate is None:
+            return UsageError(
+                "registry_certificate_missing",
+                f"the schema registry {url} requires a client certificate: {alert}",
+                hint="set `registry.certificate` and `key` in the profile",
+            )
+        return UsageError(
+            "registry_certificate_rejected",
+            f"the schema registry {url} rejected the client certificate {certificate}: {alert}",
+            hint="it has expired, or the registry does not trust the authority that signed it: "
+            f"`openssl x509 -noout -dates -issuer -in {certificate}` shows both",
+        )
 
     def _untrusted_error(self, reason: str) -> UsageError:
         url = self.registry.url

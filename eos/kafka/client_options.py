@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import socket
 import ssl
 from collections.abc import Mapping
@@ -10,20 +9,51 @@ from pathlib import Path
 from typing import Any
 
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.kafka.settings import KafkaSettings
+from eos.login.tokens import TokenSource, current
 from eos.secret import reveal
 
 _SECRETS = ("sasl_plain_password", "ssl_password")
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _FLAGS = {"true": True, "false": False}
+_NOT_TEXT = {"ssl_context", "sasl_oauth_token_provider"}  # options that no setting can have
+# Properties of Kafka's own names, and kafka-python's.
+_NUMBERS = {
+    "connections.max.idle.ms": "connections_max_idle_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+}
+_BUFFERS = {"receive.buffer.bytes": socket.SO_RCVBUF, "send.buffer.bytes": socket.SO_SNDBUF}
+_FIRST_TOKEN_MS = 20_000
+# A later token is fetched while a connection logs in, on the IO thread.
+_TOKEN_MS = 4_000
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """Return kafka-python's options for `properties`. Raise ValueError for an unknown one."""
+    options: dict[str, Any] = {"socket_options": [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]}
+    options["socket_options"].append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
+    for name, value in settings.properties:
+        if name in _NUMBERS:
+            options[_NUMBERS[name]] = int(value)
+        elif name in _BUFFERS:
+            options["socket_options"].append((socket.SOL_SOCKET, _BUFFERS[name], int(value)))
+        elif name == "ssl.endpoint.identification.algorithm":
+            options["ssl_check_hostname"] = value != ""
+        else:
+            raise ValueError(f"unknown property {name}")
+    return options
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return kafka-python's security options, with the values of secrets.
 
-    Raise UsageError for an unknown name, which kafka-python would ignore, or an unusable file."""
+    Raise UsageError for an unknown name, which kafka-python would ignore, or an unusable file. The
+    first token is fetched here, so that the caller gets its errors."""
     known = sorted(
         name
         for name in KafkaConnectionManager.DEFAULT_CONFIG
@@ -31,8 +61,8 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     )
     options: dict[str, Any] = {}
     for name, value in settings.security:
-        if name not in known or name == "ssl_context":
-            options_known = ", ".join(each for each in known if each != "ssl_context")
+        if name not in known or name in _NOT_TEXT:
+            options_known = ", ".join(each for each in known if each not in _NOT_TEXT)
             raise UsageError(
                 "kafka_security_option_unknown",
                 f"unknown security option {name} of the Kafka client",
@@ -51,12 +81,28 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
         elif name in _FILES:
             _require_file(name, Path(value))
             options[name] = value
-        elif name == "sasl_oauth_token_provider":
-            options[name] = _load(value)
         else:
             options[name] = value
     _require_pem(options)
+    if settings.token is not None:
+        current(settings.token, Deadline.after_ms(_FIRST_TOKEN_MS))
+        options["sasl_oauth_token_provider"] = _Tokens(settings.token, settings.token_extensions)
     return options
+
+
+# `type: ignore[misc]`: kafka-python has no type hints, so mypy can't check a base class.
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """The tokens of a source, as kafka-python asks for them."""
+
+    def __init__(self, source: TokenSource, extensions: tuple[tuple[str, str], ...]) -> None:
+        super().__init__()
+        self._source, self._extensions = source, dict(extensions)
+
+    def extensions(self) -> dict[str, str]:
+        return self._extensions
+
+    def token(self) -> str:
+        return current(self._source, Deadline.after_ms(_TOKEN_MS)).value
 
 
 def _require_pem(options: Mapping[str, Any]) -> None:
@@ -105,17 +151,4 @@ def _require_file(name: str, path: Path) -> None:
             hint="kafka.security refers to this file; the driver and all executors need it under "
             "this path",
             path=str(path),
-        ) from error
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(
-            "token_provider_unloadable",
-            f"sasl_oauth_token_provider {path!r} can't be loaded: {error}",
-            hint="expected package.module:Class, a class with a method token() that returns the "
-            "token",
         ) from error

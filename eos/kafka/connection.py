@@ -24,7 +24,7 @@ from kafka.net.selector import NetworkSelector
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.kafka import connection_cache
-from eos.kafka.client_options import security_options
+from eos.kafka.client_options import connection_options, security_options
 from eos.kafka.connection_manager import DIRECT, Manager
 from eos.kafka.exclusive_connection import ExclusiveConnections
 from eos.kafka.pending_request import PendingRequest
@@ -77,12 +77,11 @@ class Connections:
             client_software_name="spark-eos",
             receive_message_max_bytes=_RESPONSE_BYTES_MAX,
             request_timeout_ms=settings.request_timeout_ms,
-            reconnect_backoff_max_ms=1000,
             # No limit here, since a request above it would fail. The writer enforces the limit of
             # five record batches per partition.
             max_in_flight_requests_per_connection=100_000,
             proxy_url=DIRECT,
-            **security,
+            **{"reconnect_backoff_max_ms": 1000, **connection_options(settings), **security},
         )
         self.exclusive = ExclusiveConnections(self._net, self._manager, settings, self.address)
         self._channels: dict[Node, _Channel] = {}

@@ -14,26 +14,18 @@ from eos.errors import (
     KafkaRefusedError,
     UnavailableError,
     UnsupportedBrokerError,
+    UsageError,
 )
 from eos.kafka import acls
 from eos.kafka.outcomes import code_of, name_of
 from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.settings import KafkaSettings
+from eos.kafka.token_refusal import token_refusal
+from eos.login.http_connection import is_about_our_certificate
 
 # TLS errors after which a retry may succeed: the peer closed the connection, or time ran out.
 _TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _EXPIRED, _NAMES = 10, (62, 64)  # X509_V_ERR_...: has expired; host name or address mismatch
-# TLS alerts about our certificate. Java sends the same alert for expired and unknown certificates.
-_OF_OURS = {
-    "BAD_CERTIFICATE",
-    "UNSUPPORTED_CERTIFICATE",
-    "CERTIFICATE_REVOKED",
-    "CERTIFICATE_EXPIRED",
-    "CERTIFICATE_UNKNOWN",
-    "CERTIFICATE_REQUIRED",
-    "UNKNOWN_CA",
-    "ACCESS_DENIED",
-}
 # If a client without TLS connects to a TLS listener, the listener answers with a TLS alert.
 # kafka-python reads its first bytes as the length of a response: 21 (alert), 3 (version 3.x).
 _LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
@@ -42,6 +34,7 @@ _LOGIN = (
     "check the password, and that the broker has this user for this mechanism: "
     "kafka-configs.sh --bootstrap-server ... --describe --entity-type users lists SCRAM users"
 )
+_LOGIN_ERRORS = (kafka_errors.SaslAuthenticationFailedError, kafka_errors.AuthorizationError)
 _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 
 
@@ -50,8 +43,15 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
 
     Return None if a retry may succeed."""
     options = dict(settings.security)
-    found = (_rejection(cause, address, options) for cause in _causes(error))
-    return next((rejection for rejection in found if rejection is not None), None)
+    for cause in _causes(error):
+        if isinstance(cause, UsageError):  # of a token that this machine can't get
+            return cause
+        if settings.token is not None and isinstance(cause, _LOGIN_ERRORS):
+            return token_refusal(settings.token, address, reason_of(cause))
+        rejection = _rejection(cause, address, options)
+        if rejection is not None:
+            return rejection
+    return None
 
 
 def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:
@@ -139,6 +139,11 @@ def message_of(error: BaseException) -> str:
     return message.removeprefix("KafkaConnectionError: ")
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the broker's reason for a rejected login."""
+    return message_of(error).rpartition("SaslAuthenticationFailedError: ")[2]
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the chain of causes. kafka-python stores some causes as an argument of an error."""
     for _ in range(10):
@@ -201,11 +206,8 @@ def _failed_login(
             "certificate",
             address=address,
         )
-    if isinstance(
-        cause, kafka_errors.SaslAuthenticationFailedError | kafka_errors.AuthorizationError
-    ):
-        user = options.get("sasl_plain_username")
-        reason = message_of(cause).rpartition("SaslAuthenticationFailedError: ")[2]
+    if isinstance(cause, _LOGIN_ERRORS):
+        user, reason = options.get("sasl_plain_username"), reason_of(cause)
         return KafkaRefusedError(
             "sasl_authentication_failed",
             f"{address} rejected the login of {user} by {mechanism} over {protocol}: {reason}",
@@ -250,7 +252,7 @@ def _tls_failure(
 ) -> KafkaRefusedError:
     reason = str(cause.reason or "")
     certificate = options.get("ssl_certfile")
-    if "ALERT" not in reason or not any(reason.endswith(word) for word in _OF_OURS):
+    if not is_about_our_certificate(cause):
         reason = reason or str(cause)
         return KafkaRefusedError(
             "tls_handshake_failed",

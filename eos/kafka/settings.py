@@ -6,6 +6,10 @@ The driver sends them to the executors, so this module imports no slow library.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eos.login.tokens import TokenSource
 
 _SHOWN = ("security_protocol", "sasl_mechanism")  # all other values may be secrets
 
@@ -14,8 +18,9 @@ _SHOWN = ("security_protocol", "sasl_mechanism")  # all other values may be secr
 class KafkaSettings:
     """Address, limits and security settings of a cluster. Equal settings share connections.
 
-    `security` has kafka-python's option names. `sasl_oauth_token_provider` is given as
-    `package.module:Class` and called without arguments.
+    `security` has kafka-python's option names. With the mechanism OAUTHBEARER, `token` says where
+    tokens are from, and `token_extensions` what is sent with them. `properties` has Kafka's own
+    names.
 
     If a broker never answers, an attempt waits for `request_timeout_ms` several times, because each
     connection to this broker times out separately. So this timeout is much shorter than the part of
@@ -27,6 +32,9 @@ class KafkaSettings:
     security: tuple[tuple[str, str], ...] = ()
     request_timeout_ms: int = 10_000
     max_request_bytes: int = 1_048_576
+    properties: tuple[tuple[str, str], ...] = ()
+    token: TokenSource | None = None
+    token_extensions: tuple[tuple[str, str], ...] = ()
 
     def __repr__(self) -> str:
         security = ", ".join(

@@ -69,7 +69,7 @@ def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
         USERS: users,
         JAVA: list(extras["java"]),
         COMPILER: list(extras["compiler"]),
-        TESTS: [*users, *extras["opentelemetry"], *extras["openlineage"], *tests],
+        TESTS: [*users, *extras["opentelemetry"], *extras["openlineage"], *extras["msk"], *tests],
     }
 
 

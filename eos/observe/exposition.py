@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, push_to_gateway
 
-from eos.observe.metrics_server import CONNECTION_S_MAX, MetricsServer
+from eos.bounded_server import CONNECTION_S_MAX
+from eos.observe.metrics_server import MetricsServer
 
 _PUSH_TIMEOUT_S = 10.0
 _CLOSE_S = 5.0

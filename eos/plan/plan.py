@@ -78,6 +78,7 @@ class Plan:
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
+    client: Mapping[str, str] = field(default_factory=dict)  # properties of both Kafka clients
     dedup: StampRules | None = None
     tables: tuple[Table, ...] = ()
     lookups: tuple[LookupTable, ...] = ()
@@ -87,7 +88,7 @@ class Plan:
     @property
     def kafka(self) -> KafkaSettings:
         """The connection settings of the driver and the writers."""
-        return kafka_settings(self.bootstrap, self.security)
+        return kafka_settings(self.bootstrap, self.security, self.client)
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
@@ -188,6 +189,7 @@ def plan(
         dead_letters=dead_letters,
         output_mode=pipeline.output_mode,
         security=profile.kafka.security,
+        client=profile.kafka.client,
         dedup=dedup(by),
     )
     return _with_distinct(planned, distinct(pipeline.distinct))

@@ -59,6 +59,28 @@ def choose_reader(plan: Plan, no_library: str) -> ReaderChoice:
     return ReaderChoice("spark", unusable)
 
 
+def require_tokens(plan: Plan, choice: ReaderChoice, *, is_one_machine: bool) -> None:
+    """Raise UsageError if Spark's executors would need tokens that only the driver's machine has.
+
+    Spark's Kafka source on another machine can neither call a Python function nor follow a file
+    that changes (`plan/java_login.py`). With Delta tables a startup may read with that source, too.
+    """
+    oauth = None if plan.security is None else plan.security.oauth
+    if oauth is None or not oauth.is_local or is_one_machine:
+        return
+    if choice.kind == "arrow" and not plan.tables:
+        return
+    source = "token_file" if oauth.token_file is not None else "callback"
+    why = "the pipeline writes Delta tables" if choice.kind == "arrow" else choice.reason
+    raise UsageError(
+        "token_source_local",
+        f"{plan.names.pipeline}: Spark's Kafka source on other machines can't get the tokens of "
+        f"`kafka.security.oauth.{source}`, but may have to read ({why})",
+        hint="use `token_endpoint`, which each machine can ask; or set `java_class` to a Java "
+        "class that provides the tokens; or run with a local master (docs/logins.md)",
+    )
+
+
 def _declared(plan: Plan) -> tuple[str, str]:
     """Return the declared reader, and the setting that declares it."""
     override = os.environ.get(OVERRIDE)

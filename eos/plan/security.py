@@ -14,27 +14,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.config.client_properties import CLIENT_ID
 from eos.errors import PRINCIPAL, EosError, UsageError, reword, with_principal
 from eos.kafka.settings import KafkaSettings
-from eos.secret import file_of, variable_of
+from eos.login.msk_signer import MskSigner
+from eos.plan import java_login
 
 if TYPE_CHECKING:
     from eos.config.security import Security
+    from eos.login.tokens import TokenSource
 
 _PROVIDERS = "org.apache.kafka.common.config.provider"
-_MODULES = "org.apache.kafka.common.security"
 _OTHER_KEYS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 
 
 def kafka_settings(
-    bootstrap: tuple[str, ...], security: Security | None, client_id: str = "eos"
+    bootstrap: tuple[str, ...],
+    security: Security | None,
+    client: Mapping[str, str] | None = None,
 ) -> KafkaSettings:
-    """Return the connection settings for kafka-python, which driver and writers use."""
+    """Return the connection settings for kafka-python, which driver and writers use.
+
+    `client` has the properties of the profile's `kafka.client`."""
+    properties = dict(client or {})
+    client_id = properties.pop(CLIENT_ID, "eos")
+    given = tuple(properties.items())
     if security is None:
-        return KafkaSettings(bootstrap, client_id)
+        return KafkaSettings(bootstrap, client_id, properties=given)
+    tokens = kafka_tokens(security)
     found = {
         "security_protocol": security.protocol,
-        "sasl_mechanism": security.mechanism,
+        # AWS's signer makes tokens that its brokers accept by OAUTHBEARER.
+        "sasl_mechanism": security.mechanism if tokens is None else "OAUTHBEARER",
         "sasl_plain_username": security.user,
         "sasl_plain_password": security.password,
         "ssl_cafile": security.ca,
@@ -42,8 +53,20 @@ def kafka_settings(
         "ssl_keyfile": security.key,
     }
     return KafkaSettings(
-        bootstrap, client_id, tuple((name, value) for name, value in found.items() if value)
+        bootstrap,
+        client_id,
+        tuple((name, value) for name, value in found.items() if value),
+        properties=given,
+        token=tokens,
+        token_extensions=tuple(security.oauth.extensions.items()) if security.oauth else (),
     )
+
+
+def kafka_tokens(security: Security) -> TokenSource | None:
+    """Return the source of the tokens of a Kafka login; None if it is another kind of login."""
+    if security.region is not None:
+        return MskSigner(security.region)
+    return None if security.oauth is None else security.oauth.tokens("kafka.security.oauth")
 
 
 def source_options(security: Security | None) -> Mapping[str, str]:
@@ -54,7 +77,7 @@ def source_options(security: Security | None) -> Mapping[str, str]:
     """
     if security is None:
         return {}
-    options = {
+    options: dict[str, str] = {
         "security.protocol": security.protocol,
         "config.providers": "file,env",
         "config.providers.file.class": f"{_PROVIDERS}.DirectoryConfigProvider",
@@ -69,28 +92,20 @@ def source_options(security: Security | None) -> Mapping[str, str]:
         # certificate.
         options |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _content(Path(security.certificate)),
-            "ssl.keystore.key": _content(Path(key)),
+            "ssl.keystore.certificate.chain": java_login.content(Path(security.certificate)),
+            "ssl.keystore.key": java_login.content(Path(key)),
         }
-    if security.mechanism and security.password:
-        is_plain = security.mechanism == "PLAIN"
-        module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
-        options["sasl.mechanism"] = security.mechanism
-        options["sasl.jaas.config"] = (
-            f'{_MODULES}.{module} required username="{security.user}" '
-            f'password="{_java(security.password)}";'
-        )
-    return options
+    return options | java_login.options(security)
 
 
 def principal(security: Security | None) -> str:
     """Return the principal under which the broker knows this client, such as `User:alice`.
 
-    Return an empty text if it is the subject of a certificate."""
+    Return an empty text if only the broker knows it: the subject of a certificate or token."""
     if security is None:
         return "User:ANONYMOUS"
     if security.has_sasl:
-        return f"User:{security.user}"
+        return f"User:{security.user}" if security.user else ""
     return "" if security.certificate else "User:ANONYMOUS"
 
 
@@ -98,7 +113,8 @@ def principal(security: Security | None) -> str:
 def naming_principal(security: Security | None) -> Iterator[None]:
     """Add this client's principal to errors about missing rights that are raised in the context.
 
-    If the principal is a certificate's subject, add the command that prints the subject.
+    If the principal is a certificate's subject, add the command that prints the subject; if it is a
+    token's, name the claim.
     """
     try:
         yield
@@ -106,22 +122,17 @@ def naming_principal(security: Security | None) -> Iterator[None]:
         name = principal(security)
         found = with_principal(name, error) if name else error
         if not name and security is not None and PRINCIPAL in error.hint:
-            subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
-            hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
+            subject = "the token's claim `sub`, or sasl.oauthbearer.sub.claim.name of the broker"
+            if security.mechanism == "AWS_MSK_IAM":
+                subject = "the ARN of the role; with IAM, rights are in its policy, not in ACLs"
+            elif not security.has_sasl:
+                subject = "the certificate's subject: openssl x509 -noout -subject -nameopt "
+                subject += f"RFC2253 -in {security.certificate}"
+            hint = f"{error.hint}. PRINCIPAL is {subject}"
             found = reword(error, hint=hint)
         if found is error:
             raise
         raise found from error
-
-
-def _java(reference: str) -> str:
-    """Return a reference to a secret in the syntax of Kafka's configuration providers."""
-    path = file_of(reference)
-    return "${env:" + variable_of(reference) + "}" if path is None else _content(path)
-
-
-def _content(path: Path) -> str:
-    return "${file:" + f"{path.parent}:{path.name}" + "}"
 
 
 def _require_pkcs8(path: Path) -> None:

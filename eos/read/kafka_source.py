@@ -38,7 +38,7 @@ class SparkKafkaSource:
     pattern: str | None = None
     # The records that a micro-batch waits for, and the longest wait in ms; None: no wait.
     waits_for: tuple[int, int] | None = None
-    security: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
+    client: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Return the streaming frame: key, value, headers, and each record's topic, partition and
@@ -71,7 +71,7 @@ class SparkKafkaSource:
             # If records were deleted before they were read, stop. Never skip them.
             .option("failOnDataLoss", "true")
         )
-        for name, value in self.security.items():
+        for name, value in self.client.items():
             reader = reader.option(f"kafka.{name}", value)
         if self.waits_for:
             records_min, delay_ms_max = self.waits_for
@@ -99,7 +99,7 @@ class SparkKafkaSource:
             .option(*_PATIENCE)
             .option("failOnDataLoss", "true")
         )
-        for name, value in self.security.items():
+        for name, value in self.client.items():
             reader = reader.option(f"kafka.{name}", value)
         return reader.load()
 

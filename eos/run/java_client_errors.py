@@ -76,7 +76,8 @@ def source_refusal(failure: Failure) -> EosError | None:
                 return KafkaRefusedError(
                     "source_settings_invalid",
                     f"Spark's source can't use kafka.security: {reason}",
-                    hint=_SAME_FILES,
+                    hint=f"{_SAME_FILES} And is the jar of a Java class that is missing in "
+                    "`spark.jars` or `spark.jars.packages` of the profile?",
                 )
             return KafkaRefusedError(
                 "source_login_failed",

@@ -31,7 +31,7 @@ from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.observe.live import ProgressLine, show_events
 from eos.plan.plan import Plan
-from eos.plan.reader import choose_reader
+from eos.plan.reader import choose_reader, require_tokens
 from eos.plan.security import naming_principal
 from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
@@ -55,7 +55,7 @@ from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import DedupRun, dedup_of, repeated
 from eos.spark.failure import Failure
 from eos.spark.lookup_tables import at_versions, pinned, require
-from eos.spark.session import open_session, write_checkpoints
+from eos.spark.session import open_session, slots, write_checkpoints
 from eos.spark.steps import projected, transformed
 from eos.startup.acquire import acquire, still_ours
 from eos.startup.checkpoint_dir import remove_old
@@ -188,6 +188,7 @@ class _Run:
             tables.check(transformed(planned, stream))
         source = LiveSource(planned, self.client)
         choice = choose_reader(planned, native_library.status().problem)
+        require_tokens(planned, choice, is_one_machine=slots(self.spark) > 0)
         reader = SourceReader(
             planned,
             choice,

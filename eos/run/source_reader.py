@@ -16,7 +16,7 @@ from eos.ledger.record import Ends
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice
+from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice, require_tokens
 from eos.read.ranges import divide
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
 from eos.spark.fused_step import parsed
@@ -131,6 +131,8 @@ class SourceReader:
         record batch format. If so, use Spark's source from now on."""
         if error.code != _ONLY_SPARKS or not self._is_arrow:
             return False
+        spark = ReaderChoice("spark", error.message)
+        require_tokens(self._plan, spark, is_one_machine=self.slots > 0)
         self._is_arrow = False
         name, message = self._plan.names.pipeline, error.message
         self._bus.emit(events.Warned(f"{name}: {message}. {SPARK_NAME} reads the records now"))

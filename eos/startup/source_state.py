@@ -34,7 +34,7 @@ def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
         starts=starts,
         pattern=planned.source.pattern,
         waits_for=planned.waits_for,
-        security=source_options(planned.security),
+        client={**planned.client, **source_options(planned.security)},
     )
 
 

@@ -3,8 +3,9 @@ one sentence at once, that names the broker, how we came, the likely cause and t
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,18 @@ def test_a_login_is_repeated_on_the_same_connection_while_requests_go_on(
             if lane.connection is not connection:  # a machine that stalled: watch the next one
                 connection, at = lane.connection, lane.connection._reauth.authenticated_at
         client.transaction_version(deadline)
+
+
+def test_the_check_of_the_brokers_name_can_be_left_out(secured: SecuredKafka) -> None:
+    address = secured.login.replace("127.0.0.1", "localhost")
+    unchecked = (("ssl.endpoint.identification.algorithm", ""), ("receive.buffer.bytes", "8192"))
+    with closing(
+        KafkaClient(KafkaSettings((address,), "me", secured.security(), properties=unchecked))
+    ) as client:
+        assert client.transaction_version(Deadline.after_ms(300_000)) == 2
+        (lane,) = client._connections._channels.values()
+        sock = lane.connection.transport._sock
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 8192  # Linux doubles it
 
 
 def without_tls(secured: SecuredKafka) -> Security:

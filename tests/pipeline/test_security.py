@@ -8,29 +8,26 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support import kafka_io
 from support.project import PROFILE, RUN_S_MAX, Project, WarmDriver
-from support.security import PASSWORD, USER, Right, SecuredKafka, documented, secured_kafka
+from support.security import (
+    EVERYTHING,
+    PASSWORD,
+    USER,
+    Right,
+    SecuredKafka,
+    documented,
+    holding,
+    secured_kafka,
+)
 from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2
 VARIABLE = "PIPELINE_KAFKA_PASSWORD"
-# All that Spark and Kafka's client have to say, and what Spark keeps of its plans and settings.
-EVERYTHING = """\
-status = error
-rootLogger.level = info
-rootLogger.appenderRefs = file
-rootLogger.appenderRef.file.ref = file
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = ${sys:eos.log.folder}/spark.log
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %p %c{1}: %m%n%ex
-"""
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +108,6 @@ def command_lines() -> Iterator[bytes]:
             yield path.read_bytes()
         except OSError:  # it ended
             continue
-
-
-def holding(secret: str, places: Iterable[Path]) -> list[Path]:
-    """The files below these places that have it, whatever they are."""
-    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
-    assert files
-    return [path for path in files if secret.encode() in path.read_bytes()]
 
 
 def run_watched(project: Project, **extra: str) -> tuple[int, str, int]:

@@ -188,6 +188,7 @@ OF_EXTRAS = {
     "eos/observe/traces.py": "opentelemetry",
     "eos/observe/otlp_metrics.py": "opentelemetry",
     "eos/observe/lineage.py": "openlineage",
+    "eos/login/msk_signer.py": "msk",
 }
 
 

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from support.waiting import WAIT_S_MAX, wait_until
 
+from eos.bounded_server import CONNECTIONS_MAX
 from eos.observe.exposition import Endpoint
-from eos.observe.metrics_server import CONNECTIONS_MAX
 
 CLIENTS = 5 * CONNECTIONS_MAX
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: eos\r\n\r\n"

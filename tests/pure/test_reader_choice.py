@@ -10,6 +10,8 @@ import pytest
 from support import doubles
 from support.errors import raises
 
+from eos.config.oauth import OAuth
+from eos.config.security import Security
 from eos.errors import AttemptFailedError, UsageError
 from eos.kafka.api import TopicPartition
 from eos.kafka.read_errors import old_format
@@ -21,6 +23,7 @@ from eos.plan.reader import (
     ReaderChoice,
     choose_reader,
     foreseen,
+    require_tokens,
 )
 from eos.run import source_reader
 from eos.run.source_reader import SourceReader
@@ -77,6 +80,37 @@ def test_the_variable_replaces_what_the_file_declares(plan: Plan, monkeypatch: p
     monkeypatch.setenv(OVERRIDE, "java")
     with raises("reader_unknown", UsageError):
         choose_reader(plan, "")
+
+
+OAUTH = {
+    "file": OAuth(token_file="/run/token"),
+    "function": OAuth(callback="a.b:c"),
+    "class": OAuth(callback="a.b:c", java_class="a.B"),
+    "endpoint": OAuth(token_endpoint="https://a", client_id="b", client_secret="${C}"),
+}
+
+
+@pytest.mark.parametrize("tokens", OAUTH)
+@pytest.mark.parametrize("kind", ["arrow", "spark"])
+@pytest.mark.parametrize("is_one_machine", [True, False])
+def test_tokens_of_the_driver_alone_need_the_arrow_reader_on_a_cluster(
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: str,
+    kind: str,
+    is_one_machine: bool,
+):
+    monkeypatch.setenv("C", "secret")
+    security = Security(protocol="SASL_SSL", mechanism="OAUTHBEARER", oauth=OAUTH[tokens])
+    made, choice = replace(plan, security=security), ReaderChoice(kind, "a step keeps state")
+    if kind == "arrow" or tokens in {"class", "endpoint"} or is_one_machine:
+        require_tokens(made, choice, is_one_machine=is_one_machine)
+        return
+    with raises("token_source_local", UsageError) as caught:
+        require_tokens(made, choice, is_one_machine=is_one_machine)
+    assert "a step keeps state" in caught.value.message
+    name = {"file": "token_file", "function": "callback"}[tokens]
+    assert f"`kafka.security.oauth.{name}`" in caught.value.message
 
 
 def test_old_record_batches_end_the_use_of_the_arrow_reader(

@@ -163,5 +163,5 @@ def test_one_tls_context_serves_all_requests(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_file_of_authorities_that_is_none_is_a_usage_error(tmp_path: object) -> None:
     made = RegistryClient(Registry(url="https://127.0.0.1:1", ca=f"{tmp_path}/ca.pem"))
-    with raises("registry_ca_unusable"):
+    with raises("ca_file_unusable"):
         made.schema(7, TODAY)

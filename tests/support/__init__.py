@@ -16,6 +16,7 @@ Kafka, as a client that shares no code with `eos` sees it:
     three_brokers      a cluster of three behind a proxy: kill, pause, move leaders
     proxy              a proxy that loses, holds and damages requests and answers
     security           a broker with logins, rights and certificates
+    tokens             an authorization server: signed tokens, a token endpoint
     schemas            a schema registry, and descriptor files of Protobuf
 
 Without Kafka and without Spark:

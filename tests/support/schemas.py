@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from eos.protobuf.message import Message, message_in
 class FakeRegistry:
     """`refusing`: codes that the next requests are answered with. `asked`: all requests.
     `references`: of a schema to subjects and versions. `kinds`: of schemas that are not Avro.
-    `connections`: that clients opened."""
+    `connections`: that clients opened. `login`, `headers`: of the last request."""
 
     url: str = ""
     schemas: dict[int, str] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class FakeRegistry:
     refusing: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     login: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
     connections: int = 0
     _sockets: list[socket.socket] = field(default_factory=list)
@@ -85,7 +87,7 @@ class FakeRegistry:
 
 
 @contextmanager
-def registry() -> Iterator[FakeRegistry]:
+def registry(tls: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
     made = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -107,6 +109,7 @@ def registry() -> Iterator[FakeRegistry]:
         def answer(self, body: Any) -> None:
             made.asked.append(f"{self.command} {self.path}")
             made.login = self.headers.get("Authorization", "")
+            made.headers = dict(self.headers)
             code, told = 200, made.answer(self.command, self.path, body)
             if made.refusing:
                 code, told = made.refusing.pop(0), {"error_code": 1, "message": "not now"}
@@ -125,7 +128,9 @@ def registry() -> Iterator[FakeRegistry]:
             """Says nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_port}"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        made.url = f"http{'' if tls is None else 's'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield made

@@ -2,7 +2,8 @@
 
 The broker's own listener is for tests, whose user is a super user. Pipelines use `login` (TLS, and
 SCRAM or PLAIN), `mutual` (TLS, both sides show certificates), `expired` (TLS, with a certificate
-that has expired) and `open` (SCRAM without TLS, for two seconds a login).
+that has expired) and `open` (SCRAM without TLS, for two seconds a login). With the keys of an
+issuer, its tokens are accepted at `oauth`, and for two seconds a login at `short`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -80,12 +82,35 @@ DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 USER, PASSWORD = "eos", "Planted-5ecret.in/a+file="
 SESSION_MS = 2_000
 LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "OPEN": "SASL_PLAINTEXT"}
+OF_TOKENS = {"OAUTH": "SASL_SSL", "SHORT": "SASL_SSL"}
 _MODULES = "org.apache.kafka.common.security"
+_OAUTH = f"{_MODULES}.oauthbearer"
 _KINDS = {
     "--topic": ResourceType.TOPIC,
     "--transactional-id": ResourceType.TRANSACTIONAL_ID,
     "--group": ResourceType.GROUP,
 }
+
+
+# All that Spark and Kafka's client have to say, and what Spark keeps of its plans and settings.
+EVERYTHING = """\
+status = error
+rootLogger.level = info
+rootLogger.appenderRefs = file
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = ${sys:eos.log.folder}/spark.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+def holding(secret: str, places: Iterable[Path]) -> list[Path]:
+    """The files below these places that have it, whatever they are."""
+    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
+    assert files
+    return [path for path in files if secret.encode() in path.read_bytes()]
 
 
 class Right(NamedTuple):
@@ -131,6 +156,8 @@ class SecuredKafka:
     mutual: str
     expired: str
     open: str
+    oauth: str = ""
+    short: str = ""
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -200,35 +227,73 @@ def _only(binding: AclBinding) -> AclBindingFilter:
 
 
 @contextmanager
-def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
+def secured_kafka(folder: Path, jwks: Path | None = None) -> Iterator[SecuredKafka]:
+    """`jwks`: the keys of an issuer, for listeners with tokens."""
     ca, other = Authority.made(folder / "ca"), Authority.made(folder / "other-ca")
     for name, days in (("broker", 30), ("was-broker", -1)):
         ca.sign(name, days)
-    broker, addresses = _started(folder / "broker", ca)
+    with _reading(jwks):
+        broker, addresses = _started(folder / "broker", ca, jwks)
     try:
         yield SecuredKafka(broker, ca, other, *addresses)
     finally:
         broker.stop()
 
 
-def _started(folder: Path, ca: Authority) -> tuple[EmbeddedKafka, list[str]]:
+@contextmanager
+def _reading(jwks: Path | None) -> Iterator[None]:
+    """Java reads this variable. A broker opens only files and URLs that are allowed to it."""
+    if jwks is None:
+        yield
+        return
+    allowed = {"urls": f"file:{jwks}", "files": jwks}
+    words = (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{k}={v}" for k, v in allowed.items())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", " ".join(words))
+        yield
+
+
+def _started(
+    folder: Path, ca: Authority, jwks: Path | None = None
+) -> tuple[EmbeddedKafka, list[str]]:
     """Somebody else may take a port before the broker binds it: then with others, once more."""
+    names = {**LISTENERS, **(OF_TOKENS if jwks is not None else {})}
     for is_last in (False, True):
-        addresses = [f"{HOST}:{port}" for port in free_ports(len(LISTENERS))]
-        broker = EmbeddedKafka(folder, config=_config(ca, addresses))
+        listeners = dict(zip(names, (f"{HOST}:{p}" for p in free_ports(len(names))), strict=True))
+        more = {} if jwks is None else _of_tokens(jwks)
+        config = {**_config(ca, listeners), **more}
+        broker = EmbeddedKafka(folder, config=config)
         try:
             broker.start()
         except UnavailableError:
             if is_last:
                 raise
         else:
-            return broker, addresses
+            return broker, list(listeners.values())
     raise AssertionError("it started or raised")
 
 
-def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:
-    listeners = dict(zip(LISTENERS, addresses, strict=True))
-    protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **LISTENERS}
+def _of_tokens(jwks: Path) -> Mapping[str, str]:
+    found = {
+        "sasl.oauthbearer.jwks.endpoint.url": f"file:{jwks}",
+        "sasl.oauthbearer.expected.audience": "kafka",
+        "sasl.oauthbearer.expected.issuer": "https://issuer.test",
+        "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
+    }
+    for name in ("oauth", "short"):
+        at = f"listener.name.{name}"
+        found |= {
+            f"{at}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{at}.oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+            f"{at}.oauthbearer.sasl.server.callback.handler.class": (
+                f"{_OAUTH}.OAuthBearerValidatorCallbackHandler"
+            ),
+        }
+    return found
+
+
+def _config(ca: Authority, listeners: Mapping[str, str]) -> Mapping[str, str]:
+    protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **LISTENERS, **OF_TOKENS}
     login = "listener.name.login"
     scram = "scram-sha-512.sasl.jaas.config"
     open_to_all = "listener.name.open"

@@ -1,4 +1,4 @@
-"""An HTTP connection to a schema registry, which stays open between requests.
+"""An HTTP connection to a schema registry or token endpoint, which stays open between requests.
 
 With a new TLS session for each request, loading a thousand schema ids would take minutes. The
 environment's proxies (`https_proxy`, `no_proxy`) apply, but not to addresses of this machine.
@@ -18,14 +18,68 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from eos.config.registry import is_own_machine
 from eos.deadline import Deadline
 from eos.errors import UsageError
+from eos.login.addresses import is_own_machine
 
 WAIT_MS_MAX = 10_000  # for each part of an answer
 BYTES_MAX = 16 << 20
 _PIECE_BYTES = 64 << 10
 _PORTS = {"http": 80, "https": 443}
+# TLS alerts about a client's certificate. Java sends the same alert for expired and unknown ones.
+_ALERTS = (
+    "BAD_CERTIFICATE",
+    "UNSUPPORTED_CERTIFICATE",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_UNKNOWN",
+    "CERTIFICATE_REQUIRED",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+)
+
+
+def is_about_our_certificate(error: ssl.SSLError) -> bool:
+    """Return whether the server rejects the client's certificate, or requires one."""
+    reason = str(error.reason or "")
+    return "ALERT" in reason and reason.endswith(_ALERTS)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The PEM files of TLS connections: the authority that signed the server's certificate, and the
+    client's own certificate and key. `block` is their block in the profile, for messages."""
+
+    block: str
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Load the files. Raise UsageError for a file that can't be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise UsageError(
+                "ca_file_unusable",
+                f"the file {self.ca} of `{self.block}.ca` can't be used: {error}",
+                hint="the file must contain the certificate of the authority that signed the "
+                "server's certificate, in PEM format, and be readable on this machine",
+            ) from error
+        if self.certificate is None:
+            return context
+        try:
+            # Without a password function, OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(self.certificate, self.key or self.certificate, str)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                "client_certificate_unusable",
+                f"the certificate {self.certificate} of `{self.block}.certificate` can't be used "
+                f"with its key: {error}",
+                hint="both files must be PEM and readable on this machine, the key must have no "
+                "password, and it must belong to the certificate",
+            ) from error
+        return context
 
 
 @dataclass(slots=True)
@@ -33,13 +87,13 @@ class Connection:
     """A thread-safe HTTP connection. It connects at the first request and again after a failure."""
 
     url: str
-    ca: str | None = None
+    files: TlsFiles
     _open: http.client.HTTPConnection | None = None
     _tls: ssl.SSLContext | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Connection, (self.url, self.ca)
+        return Connection, (self.url, self.files)
 
     def __del__(self) -> None:
         self.close()
@@ -66,7 +120,7 @@ class Connection:
     ) -> tuple[int, bytes]:
         """Send a request, and return the HTTP status and the body of the answer.
 
-        Raise OSError, HTTPException or ValueError on failure, and UsageError if the CA's file is
+        Raise OSError, HTTPException or ValueError on failure, and UsageError if a file of TLS is
         unusable. Redirects are not followed: they would send the password to another host.
         """
         with self._lock:
@@ -129,15 +183,7 @@ class Connection:
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            try:
-                self._tls = ssl.create_default_context(cafile=self.ca)
-            except (OSError, ValueError) as error:  # an SSLError is an OSError
-                raise UsageError(
-                    "registry_ca_unusable",
-                    f"the file {self.ca} of `registry.ca` can't be used: {error}",
-                    hint="the file must contain the certificate of the authority that signed the "
-                    "registry's certificate, in PEM format, and be readable for the driver",
-                ) from error
+            self._tls = self.files.context()
         return self._tls
 
 

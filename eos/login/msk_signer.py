@@ -1,0 +1,41 @@
+"""Tokens of AWS MSK's login by IAM, from AWS's own signer (the extra `msk`).
+
+A token is a signed URL. AWS's credentials are found in AWS's usual places, such as the environment,
+a profile, or the identity of the machine or pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.login.tokens import Token, token_of
+
+
+@dataclass(frozen=True, slots=True)
+class MskSigner:
+    """AWS's signer for the brokers of one region."""
+
+    region: str
+
+    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+        try:
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        except ImportError as error:
+            raise UsageError(
+                "msk_signer_missing",
+                "`mechanism: AWS_MSK_IAM` needs AWS's signer, which is not installed on this "
+                "machine",
+                hint="pip install 'spark-eos[msk]', on the driver and all executors",
+            ) from error
+        try:
+            value, ends_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
+        except Exception as error:
+            kind = type(error).__name__
+            raise UnavailableError(
+                "msk_signer_failed",
+                f"AWS's signer gives no token for {self.region}: {kind}: {error}",
+                hint="check AWS's credentials of this machine: `aws sts get-caller-identity`",
+            ) from error
+        return token_of(value, ends_ms / 1000)

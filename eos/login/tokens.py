@@ -1,0 +1,204 @@
+"""Tokens of an OAuth login: from a token endpoint, a file, a function, or AWS's signer.
+
+A `TokenSource` only says where a token is from, so it can be pickled and printed. Each process
+gets its own tokens with `current`, which keeps a token for 80 % of its lifetime.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.secret import read_file
+
+_USED = 0.8  # part of a token's lifetime after which it is replaced
+_SOURCES_MAX = 16
+_CHARACTERS_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, and its end on the wall clock in seconds; None if the end is unknown."""
+
+    value: str = field(repr=False)
+    ends_at: float | None = None
+    got_at: float = 0.0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether the token can be used again. A token without an end is used once."""
+        if self.ends_at is None:
+            return False
+        # On the wall clock: the monotonic clock may stand still while a machine sleeps.
+        return time.time() < self.got_at + _USED * (self.ends_at - self.got_at)
+
+
+class TokenSource(Protocol):
+    """A hashable description of where tokens are from."""
+
+    def fetch(self, deadline: Deadline) -> Token:
+        """Return a new token. Raise UsageError if it is refused, UnavailableError without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A file whose whole text is the token. It is read at each login, so it may change."""
+
+    path: str
+    block: str  # of the profile, for messages
+
+    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+        try:
+            text = read_file(Path(self.path)).strip()
+        except ValueError as error:
+            raise self._unusable(str(error)) from error
+        if not is_token(text):
+            raise self._unusable(f"the file {self.path} has no token: expected one word")
+        return Token(text)  # without an end, so that the next login reads the file again
+
+    def _unusable(self, reason: str) -> UsageError:
+        return UsageError(
+            "token_file_unusable",
+            f"the login has no token: {reason}",
+            hint=f"`{self.block}.token_file` must name a file with nothing but the token, readable "
+            "on the driver and all executors",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFunction:
+    """A user's function that returns a token, or a token and its end in seconds since 1970."""
+
+    name: str  # package.module:function
+    block: str
+
+    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+        module, _, name = self.name.partition(":")
+        try:
+            function = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                "token_function_missing",
+                f"the function {self.name} of `{self.block}.callback` can't be loaded: {error}",
+                hint="expected `package.module:function`, importable on the driver and all "
+                "executors",
+            ) from error
+        try:
+            found = function()
+        except Exception as error:
+            kind = type(error).__name__
+            raise UnavailableError(
+                "token_function_failed",
+                f"the function {self.name} of `{self.block}.callback` raised {kind}",
+                hint=f"call it on this machine: `python -c 'import {module} as m; m.{name}()'`. "
+                "The error's text is not shown, since it may have a secret",
+            ) from error
+        value, ends_at = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        if not is_token(value) or not (ends_at is None or isinstance(ends_at, int | float)):
+            kind = type(found).__name__
+            raise UsageError(
+                "token_function_invalid",
+                f"the function {self.name} of `{self.block}.callback` returned no token, but a "
+                f"value of type {kind}",
+                hint="it must return the token as a text, or a tuple of the token and the time at "
+                "which it ends, in seconds since 1970",
+            )
+        return token_of(value, ends_at)
+
+
+def token_of(value: str, ends_at: float | None = None) -> Token:
+    """Return a token that was issued now. Without `ends_at`, its end is the claim `exp` if it is a
+    JWT."""
+    end = ends_at if ends_at is not None else claims(value).get("exp")
+    is_number = isinstance(end, int | float) and not isinstance(end, bool)
+    return Token(value, float(end) if is_number and end is not None else None, time.time())
+
+
+def is_token(value: object) -> bool:
+    """Return whether a value is a text that an `Authorization: Bearer` header can carry."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= _CHARACTERS_MAX
+        and value.isascii()
+        and value.isprintable()
+        and " " not in value
+    )
+
+
+def require_jwt(token: Token) -> None:
+    """Raise UsageError for a token that Kafka's Java client can't use.
+
+    The Java client would put any other token into its log and error messages.
+    """
+    if not {"sub", "exp"} <= claims(token.value).keys():
+        raise UsageError(
+            "token_not_for_java",
+            "the token of `kafka.security.oauth` is no JWT with the claims `sub` and `exp`, and "
+            "Kafka's Java client in Spark accepts no other",
+            hint="let the issuer provide JWTs, or set `java_class` to a Java class that provides "
+            "the tokens of Spark's client (docs/logins.md)",
+        )
+
+
+def claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JWT without checking its signature; empty if it is no JWT."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        body = parts[1] + "=" * (-len(parts[1]) % 4)
+        found = json.loads(base64.urlsafe_b64decode(body))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class _Kept:
+    """The newest token of a source in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.token: Token | None = None
+
+
+_kept: dict[TokenSource, _Kept] = {}
+_lock = threading.Lock()
+
+
+def current(source: TokenSource, deadline: Deadline) -> Token:
+    """Return a token of the source: the newest one of this process while it is fresh, else a new
+    one.
+
+    If there is no new one although the newest is still valid, return the newest.
+    """
+    with _lock:
+        kept = _kept.setdefault(source, _Kept())
+        if len(_kept) > _SOURCES_MAX:
+            del _kept[next(iter(_kept))]
+    with kept.lock:
+        last = kept.token
+        if last is not None and last.is_fresh:
+            return last
+        try:
+            kept.token = source.fetch(deadline)
+        except UnavailableError:
+            if last is None or last.ends_at is None or time.time() >= last.ends_at:
+                raise
+            return last
+        return kept.token
+
+
+def last_token(source: TokenSource) -> Token | None:
+    """Return the token that `current` returned last in this process."""
+    kept = _kept.get(source)
+    return None if kept is None else kept.token
