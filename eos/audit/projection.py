@@ -266,7 +266,9 @@ class Projection:
             for each in stored:
                 try:
                     found.append(decoded(self._pipeline, self._ledger.topic, each))
-                except PromiseBrokenError:
+                except PromiseBrokenError as error:
+                    if error.code == "ledger_newer":
+                        raise
                     if each.offset >= decided_until:
                         decided_until = self._decided_until(each.offset, deadline)
                     if each.offset >= decided_until:

@@ -26,8 +26,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from eos import private_files
 from eos.audit.producer_rows import PRODUCERS_SCHEMA, PRODUCERS_SCHEMA_VERSION
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
-from eos.errors import UnavailableError
+from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
+from eos.table_format import require_known_format
 
 # Retries of a commit if other pipelines commit to the table at the same time.
 _COMMIT_TRIES = 50
@@ -116,7 +117,7 @@ class AuditTable:
         """Return the size of a pipeline's part of the table; None if there is no table."""
         with self._delta_errors():
             try:
-                table = DeltaTable(self.location)
+                table = self._existing()
             except TableNotFoundError:
                 return None
             files = table.file_uris(file_pruning_predicate=[(PARTITION, "=", pipeline)])
@@ -156,7 +157,7 @@ class AuditTable:
         """Yield the rows of a query, some thousand at a time, from one snapshot."""
         with self._delta_errors():
             try:
-                table = DeltaTable(self.location)
+                table = self._existing()
             except TableNotFoundError:
                 return
             found = QueryBuilder().register(self.name, table).execute(sql)
@@ -175,6 +176,7 @@ class AuditTable:
             self._table = self._open_or_create()
         elif self._has(self._table.version() + 1) or now - self._opened_s > _SNAPSHOT_S:
             self._table.update_incremental()
+            self._require_known_format(self._table)
         self._opened_s = now
         return self._table
 
@@ -183,9 +185,26 @@ class AuditTable:
 
     def _open_or_create(self) -> DeltaTable:
         try:
-            return DeltaTable(self.location)
+            return self._existing()
         except TableNotFoundError:
             return self._create()
+
+    def _existing(self) -> DeltaTable:
+        table = DeltaTable(self.location)
+        self._require_known_format(table)
+        return table
+
+    def _require_known_format(self, table: DeltaTable) -> None:
+        """Raise PromiseBrokenError if a newer release changed the table's format."""
+        remedy = (
+            "move that folder away: the next run creates the table again from the ledger. `audit: "
+            "{transactions: false}` in the profile runs without it"
+        )
+        try:
+            require_known_format(self.location, table.metadata().configuration, remedy=remedy)
+        except PromiseBrokenError:
+            self._table = None  # open and check it again
+            raise
 
     def _create(self) -> DeltaTable:
         """Create the table, or open it if another process creates it first.
@@ -206,7 +225,7 @@ class AuditTable:
             )
             with suppress(OSError):  # refused if a log exists already
                 (Path(aside) / _LOG).rename(self.location / _LOG)
-        return DeltaTable(self.location)
+        return self._existing()
 
     @contextmanager
     def _delta_errors(self) -> Iterator[None]:

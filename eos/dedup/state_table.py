@@ -33,6 +33,7 @@ from eos import private_files
 from eos.dedup.buckets import SCOPE_STATES, STATES, BucketFile, BucketKey
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
+from eos.table_format import require_known_format
 
 _COMMIT_TRIES = 10
 # How long a version stays readable after another one replaced it.
@@ -91,6 +92,7 @@ class ProducersTable:
                 raise self._lost(version, str(error).strip()[:300]) from error
             if table.transaction_version(_APP) != version.token:
                 raise self._lost(version, "another attempt wrote that version")
+            self._require_known_format(table)
             return _files(table)
 
     def commit(self, files: Files, rules: str) -> StateVersion:
@@ -150,7 +152,7 @@ class ProducersTable:
         Only the holder of the pipeline's lock creates it. If a replaced instance creates one, no
         ledger record refers to that table."""
         try:
-            return DeltaTable(self.location)
+            table = DeltaTable(self.location)
         except TableNotFoundError:
             private_files.create_folder(self.location)
             return DeltaTable.create(
@@ -162,6 +164,16 @@ class ProducersTable:
                 "has the version of the last commit.",
                 configuration=_SETTINGS,
             )
+        self._require_known_format(table)
+        return table
+
+    def _require_known_format(self, table: DeltaTable) -> None:
+        """Raise PromiseBrokenError if a newer release changed the table's format."""
+        remedy = (
+            f"move that folder away and run `eos recover {self._pipeline} --forget-producers`: "
+            "duplicates of records sent earlier are not recognized then"
+        )
+        require_known_format(self.location, table.metadata().configuration, remedy=remedy)
 
     def _lost(self, version: StateVersion, reason: str) -> PromiseBrokenError:
         return PromiseBrokenError(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
+import eos
 from eos.errors import PromiseBrokenError
 from eos.json_fields import (
     INT32_MAX,
@@ -32,6 +33,7 @@ _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
 # The version of dedup's states: Delta version, rules and token of `dedup.state_table.StateVersion`.
 # Empty if dedup knows no producer.
 _PRODUCERS = re.compile(r"([0-9]{1,18}/[0-9a-f]{1,64}/[0-9]{1,19})?", re.ASCII)
+_RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,40}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _BATCH_TYPES = (int,) * len(AppendedBatch._fields)
@@ -57,8 +59,7 @@ def decoded(
         fields = parsed(stored.value)
         if fields.text("pipeline") != pipeline:
             raise ValueError(f"pipeline is {fields.text('pipeline')!r}")
-        if fields.number("format", 1, INT32_MAX) != FORMAT:
-            raise _NewerError(f"its format is {fields.value['format']}, not {FORMAT}")
+        _require_known_format(fields)
         record = _record(fields, stored)
         if not is_trusted:
             _require_own(fields, record)
@@ -72,7 +73,22 @@ class _ForeignError(ValueError):
 
 
 class _NewerError(ValueError):
-    """A record that a newer release of this framework wrote."""
+    """A record in a format that only newer releases of this framework can read."""
+
+    def __init__(self, format_: int, release: str) -> None:
+        super().__init__(f"{release or 'an unnamed release'} wrote it in format {format_}")
+        self.release = release
+
+
+def _require_known_format(fields: Fields) -> None:
+    """Raise unless this release can read the record's format. Other fields may have any form in a
+    newer format, so the release is read only if it is a short text."""
+    format_ = fields.number("format", 1, INT32_MAX)
+    if format_ > FORMAT:
+        owner = fields.value.get("owner")
+        release = owner.get("version") if isinstance(owner, dict) else None
+        is_text = isinstance(release, str) and _RELEASE.fullmatch(release)
+        raise _NewerError(format_, str(release) if is_text else "")
 
 
 def _strange(stored: StoredRecord) -> str:
@@ -112,10 +128,14 @@ def _invalid_record_error(
             offset=offset,
         )
     if isinstance(error, _NewerError):
+        wanted = f"release {error.release}" if error.release else "the release that wrote it"
         return PromiseBrokenError(
             "ledger_newer",
-            f"{pipeline}: {where} was written by a newer release: {error}",
-            hint="start the pipeline with that release: this one would write its records again",
+            f"{pipeline}: {where} is from a newer release: {error}. This is release "
+            f"{eos.__version__}, which reads formats up to {FORMAT}",
+            hint=f"upgrade this installation to {wanted} or later and start again. No command "
+            "skips the record, since its transaction's records would be written again "
+            "(docs/upgrades.md)",
             topic=topic,
             offset=offset,
         )

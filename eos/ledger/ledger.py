@@ -250,9 +250,11 @@ class Ledger:
         try:
             return self._decode(stored)
         except PromiseBrokenError as error:
+            if error.code == "ledger_newer":
+                raise
             if stored.offset < decided_until:
                 return None
-            if not self._skips_foreign or error.code == "ledger_newer":
+            if not self._skips_foreign:
                 raise
             if len(self.foreign) < _FOREIGN_MAX:
                 self.foreign.setdefault(stored.offset, Foreign(stored, error))

@@ -68,6 +68,8 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
     try:
         copied = decoded(view.name, topic, stored, is_trusted=True)
     except PromiseBrokenError as error:
+        if error.code == "ledger_newer":
+            raise
         raise UsageError(
             "copied_record_invalid",
             f"{error.message}. No ledger of this pipeline has such a record, so it is no copy",

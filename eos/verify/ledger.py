@@ -81,6 +81,8 @@ class LedgerLog:
             try:
                 records.append(decoded(self._pipeline, self.at.topic, each))
             except PromiseBrokenError as error:
+                if error.code == "ledger_newer":
+                    raise
                 findings.append(self._foreign_record(each, error.message))
         return Page(records, [attempt_of(each) for each in records], findings, start, end)
 

@@ -22,7 +22,7 @@ from eos.audit import rows as made
 from eos.audit import table as tables
 from eos.audit.projection import Projection
 from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
-from eos.errors import UnavailableError
+from eos.errors import PromiseBrokenError, UnavailableError
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.decoder import decoded
 from eos.ledger.receipt import Receipt
@@ -235,6 +235,26 @@ def test_what_is_no_table_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError):
         TransactionsTable(tmp_path / "file").known("a")
+
+
+@pytest.mark.parametrize(("value", "is_known"), [("1", True), ("2", False), ("x", False)])
+def test_a_format_of_a_newer_release_is_refused(tmp_path, value, is_known):
+    """By a process that opens the table, and by one that has it open."""
+    table = TransactionsTable(tmp_path / "t")
+    table.known("a")
+    table.append(table_of(record(4)), "a", 4)
+    DeltaTable(tmp_path / "t").alter.set_table_properties(
+        {"eos.format": value}, raise_if_not_exists=False
+    )
+    for each in (table, TransactionsTable(tmp_path / "t")):
+        if is_known:
+            assert each.known("a") == 4
+            continue
+        for use in (lambda: each.known("a"), lambda: offsets(each), lambda: each.size("p")):  # noqa: B023
+            with raises("table_newer", PromiseBrokenError) as caught:
+                use()
+            assert f"has format '{value}'" in caught.value.message
+        assert "creates the table again from the ledger" in caught.value.hint
 
 
 def test_columns_are_only_ever_added(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from support.errors import raises
 from support.simulated_broker.wire import stored_at
 
+import eos
 from eos.audit import rows
 from eos.errors import PromiseBrokenError
 from eos.inspect.explanation_render import _record as as_json
@@ -116,9 +117,36 @@ def test_a_record_of_another_producer_is_refused(body, how, why) -> None:
     assert "offset 31 of the ledger 'ledger'" in caught.value.message
 
 
-def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
+@pytest.mark.parametrize(
+    ("version", "named", "wanted"),
+    [
+        ("9.1.0rc2", "9.1.0rc2 wrote it", "release 9.1.0rc2"),
+        ("x" * 41, "an unnamed release", "the release that wrote it"),
+        ([1], "an unnamed release", "the release that wrote it"),
+        ("\x1b[31m", "an unnamed release", "the release that wrote it"),
+    ],
+)
+def test_a_newer_format_names_the_release_to_upgrade_to(version, named, wanted) -> None:
+    """Whatever else the record has: no other field of a newer format is read."""
+    body = {"format": 2, "pipeline": "p", "owner": {"version": version}, "kind": 7}
+    with raises("ledger_newer", PromiseBrokenError) as caught:
+        read(body)
+    message = caught.value.message
+    assert f"offset 31 of the ledger 'ledger' is from a newer release: {named}" in message
+    assert f"This is release {eos.__version__}, which reads formats up to 1" in message
+    assert f"upgrade this installation to {wanted} or later" in caught.value.hint
+
+
+@pytest.mark.parametrize("owner", [None, "h", [], {}])
+def test_a_newer_format_needs_no_owner(owner) -> None:
     with raises("ledger_newer", PromiseBrokenError):
-        read({**bodies()[0], "format": 2})
+        read({"format": 2, "pipeline": "p", "owner": owner})
+
+
+def test_a_newer_format_in_a_record_of_another_producer_is_foreign() -> None:
+    """Otherwise any client with WRITE on the topic could stop the pipeline for good."""
+    with raises("ledger_foreign", PromiseBrokenError):
+        read({**bodies()[0], "format": 2}, is_transactional=False)
 
 
 @pytest.mark.parametrize(
