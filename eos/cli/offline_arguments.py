@@ -60,10 +60,15 @@ registry and, on a local Spark, the steps, the joined tables and the Delta table
   eos plan orders
   eos plan orders --mermaid > orders.mmd
   eos plan orders --check --profile prod
+  eos plan orders --against-running --profile prod
+
+--against-running compares the file with the running or last run, and reports for each change
+whether a restart accepts it. It reads the ledger, the source's offsets and the state root.
 """
 _PLAN_CODES = """\
 Exit codes: 0 no findings; 1 findings; 2 usage error, or a transform that can't be loaded; 5 no
-response.
+response. With --against-running: 0 a restart accepts the file; else the exit code that the restart
+would have, such as 4.
 """
 _DOCTOR = """\
 Check what runs need: versions, packages, Java, Spark, jars, folders and their free space, names,
@@ -127,6 +132,11 @@ def declare(eos: Parser) -> None:
     shown.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
     shown.add_argument(
         "--check", action="store_true", help="also check cluster, audit table and Spark"
+    )
+    shown.add_argument(
+        "--against-running",
+        action="store_true",
+        help="print what changed since the last run, and whether a restart accepts it",
     )
     summary = "Check this machine and the cluster; each finding has a fix."
     eos.add_verb("doctor", summary, _DOCTOR, _DOCTOR_CODES).add_pipeline(is_needed=False)

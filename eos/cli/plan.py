@@ -1,4 +1,8 @@
-"""`eos plan`: print what a run executes. With --check, also test it on the cluster and on Spark."""
+"""`eos plan`: print what a run executes.
+
+With --check, also test it on the cluster and on Spark. With --against-running, print what changed
+since the last run instead, and whether a restart accepts it.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
         root, is_preview = pipeline.project_root, not options.check
         functions = load(pipeline.transform, root, pipeline.folder, is_preview=is_preview)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
+    if options.against_running:
+        return _compare(planned, profile, is_json=options.json)
     found = stages(planned)
     if options.mermaid:
         print(escaped("\n".join(mermaid(found))))
@@ -58,6 +64,25 @@ def run(options: argparse.Namespace) -> int:
             document |= {"checks": [each.as_json() for each in checks], "fine": is_fine}
         print(json.dumps(document))
     return 0 if is_fine else 1
+
+
+def _compare(planned: Plan, profile: Profile, *, is_json: bool) -> int:
+    """Print the changes since the last run, and return the exit code that a restart would have."""
+    from eos.cli.connection import client_of
+    from eos.inspect.against_running import compare
+    from eos.inspect.against_running import lines as comparison_lines
+    from eos.launch.profile_cluster import addresses
+
+    with addresses(profile) as bootstrap:
+        reachable = replace(planned, bootstrap=bootstrap)
+        with client_of(reachable) as client:
+            found = compare(reachable, client)
+    if is_json:
+        head = {"pipeline": planned.names.pipeline, "profile": profile.name}
+        print(json.dumps({**head, **found.as_json()}))
+    else:
+        print(escaped("\n".join(comparison_lines(found))))
+    return found.exit_code
 
 
 def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:

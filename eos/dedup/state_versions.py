@@ -78,6 +78,12 @@ class StateVersions:
         An empty version means that no producer is known, and is accepted."""
         self._known(version)
 
+    def require_rules(self, version: str) -> None:
+        """Raise PromiseBrokenError if this version was written under other rules. The table is not
+        read."""
+        if version:
+            self._require_same_rules(StateVersion.of(version))
+
     def begin(
         self, version: str, *, accepts_gap: bool = False, now_ms: int | None = None
     ) -> StateAttempt:

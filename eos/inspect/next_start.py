@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eos.checkpoint.files import LocalFiles
 from eos.delta import table_check
@@ -37,6 +37,9 @@ from eos.startup.resume_position import (
     starting_offsets,
 )
 from eos.startup.stateful_pipeline import require_state
+
+if TYPE_CHECKING:
+    from eos.dedup.stamp_columns import StampRules
 
 _BRIEF_MS = 1_000
 FOUND_MAX = 20  # problems of one kind to report; the first few show the cause
@@ -115,6 +118,8 @@ def predict(view: Snapshot) -> Prediction:
         found.attempt(
             lambda: require_state(before, files, str(found.chosen), position, accepts_loss=False)
         )
+    if planned.dedup is not None:
+        found.attempt(_require_producers, found, planned.dedup, position)
     starts = found.attempt(starting_offsets, planned, client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
@@ -189,6 +194,22 @@ def _drop_topic(position: Position, error: EosError) -> Position:
     if partition is None and topic is not None:
         ids.pop(topic, None)
     return replace(position, ends=ends, topic_ids=ids)
+
+
+def _require_producers(found: Prediction, rules: StampRules, position: Position) -> None:
+    """Raise the error that would stop the next startup because of dedup's states of producers.
+
+    If the state root's files are not compared, only the settings are."""
+    from eos.spark.dedup_run import state_versions
+
+    versions = state_versions(found.view.planned, rules)
+    versions.require_rules(position.producers)
+    if found.view.files is None:
+        return
+    try:
+        versions.require(position.producers)
+    except UnavailableError as error:
+        found.warnings.append(error.message)
 
 
 def _require_table(view: Snapshot, table: Table) -> None:

@@ -25,6 +25,9 @@ _ASIDE = Remedy("--set-checkpoint-aside", "resumes at the ledger's ends, with a 
 _ADOPT = Remedy("--adopt-checkpoint", "resumes where the checkpoint ends")
 _FROM_GROUP = Remedy("--from-group", "resumes at the group's offsets")
 _SKIP = Remedy("--skip-foreign", "resumes from the newest record that the pipeline wrote")
+_FORGET = Remedy(
+    "--forget-producers", "resumes without dedup's states: records sent earlier are not recognized"
+)
 _REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "beyond": (_ASIDE,),
     "hole": (
@@ -50,6 +53,8 @@ _REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
         Remedy("--restore-group", "resets the group's offsets to the ledger's ends"),
     ),
     "truncated": (_ACCEPT,),
+    "producers_changed": (_FORGET,),
+    "producers_lost": (_FORGET,),
     "ledger_foreign": (
         _SKIP,
         Remedy(

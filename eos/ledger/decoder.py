@@ -171,7 +171,15 @@ def _record(fields: Fields, stored: StoredRecord) -> LedgerRecord:
         note=note,
         failed=tuple(_failed_attempt(each) for each in fields.objects("failed")),
         foreign_until=_foreign_until(fields, stored.offset) if kind == "recovery" else 0,
+        declared=_declared(fields),
     )
+
+
+def _declared(fields: Fields) -> Mapping[str, str] | None:
+    if "declared" not in fields.value:
+        return None
+    settings = fields.object("declared")
+    return {path: settings.text(path) for path in settings.value}
 
 
 def _position(fields: Fields) -> Position:

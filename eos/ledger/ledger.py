@@ -43,6 +43,11 @@ _SURE_AFTER_MS = 10_000  # a startup that waited this long knows that no marker 
 _ASK_MS = 2_000
 _RECORD_AND_MARKER = 2  # offsets of one transaction of this pipeline
 _FOREIGN_MAX = 100
+# Of a run's attempts, one in so many has the settings of the pipeline file. All other records of a
+# run have them. So few records must be read to find them, and few are larger for it.
+DECLARED_EVERY = 256
+_RUN = ("deployment", "host", "process", "version")  # of a record's owner
+_DECLARED_WITHIN = 2 * DECLARED_EVERY
 _TRIM_SHARE = 0.1  # of `keep`; fewer offsets are not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
@@ -75,14 +80,18 @@ class Ledger:
         owner: Mapping[str, Any],
         *,
         skips_foreign: bool = False,
+        declared: Mapping[str, str] | None = None,
     ) -> None:
-        """With `skips_foreign`, records that the pipeline did not write are collected in `foreign`
+        """`declared` has the settings of the pipeline file, for the records of a run.
+
+        With `skips_foreign`, records that the pipeline did not write are collected in `foreign`
         and skipped, as a recovery needs. Without it, the first such record raises."""
         self._client = client
         self._skips_foreign = skips_foreign
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
         self._owner = dict(owner)
+        self._declared = dict(declared or {})
         self.foreign: dict[int, Foreign] = {}  # by offset; the newest 100
         # where the ledger ended when this process last read or wrote it
         self._end: int | None = None
@@ -165,7 +174,35 @@ class Ledger:
         identity: Identity = NO_IDENTITY,
     ) -> bytes:
         """Return an encoded record for `append`, which must get the same identity."""
-        return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed, identity)
+        return encoded(
+            *(self._pipeline, self._owner, kind, position, attempt, note, failed, identity),
+            self._settings_for(kind, position),
+        )
+
+    def _settings_for(self, kind: Kind, position: Position) -> Mapping[str, str] | None:
+        """Return the settings that a record of this kind has, if it has them."""
+        if kind == "attempt":
+            return self._declared if position.batch_id % DECLARED_EVERY == 0 else None
+        return None if kind == "recovery" else self._declared  # `eos recover` does not run the file
+
+    def last_declared(self, deadline: Deadline) -> LedgerRecord | None:
+        """Return the newest record with the settings of the last run's pipeline file. Return None
+        if that run's records have none, as those of an older release.
+
+        Recoveries are no runs. The settings of an earlier run are not returned, since the last run
+        may have had others.
+        """
+        last: tuple[Any, ...] | None = None
+        for record in islice(self.newest_first(deadline), _DECLARED_WITHIN):
+            if record.kind == "recovery":
+                continue
+            run = tuple(record.owner.get(name) for name in _RUN)
+            last = last or run
+            if run != last:
+                return None
+            if record.declared is not None:
+                return record
+        return None
 
     def append(self, send: Send, record: bytes, identity: Identity, deadline: Deadline) -> int:
         """Write a record in the open transaction of `identity`, and return its offset. `send` is

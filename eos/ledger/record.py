@@ -157,6 +157,8 @@ class LedgerRecord:
     - `failed`: attempts that aborted before this record; only the audit table reads them.
     - `foreign_until`: an operator decided that records of other producers below this offset are
       skipped.
+    - `declared`: the settings of the pipeline file, for `eos plan --against-running`. Only some
+      records have them, and none of an older release.
     """
 
     kind: Kind
@@ -169,6 +171,7 @@ class LedgerRecord:
     note: Mapping[str, Any] | None = None
     failed: Sequence[Mapping[str, Any]] = ()
     foreign_until: int = 0
+    declared: Mapping[str, str] | None = None
 
 
 def encoded(
@@ -180,6 +183,7 @@ def encoded(
     note: Mapping[str, Any] | None = None,
     failed: Sequence[Mapping[str, Any]] = (),
     identity: Identity = NO_IDENTITY,
+    declared: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return a record batch with one ledger record, for `stamped`.
 
@@ -207,6 +211,8 @@ def encoded(
         body["attempt"] = attempt.as_json()
     if note is not None:
         body["note"] = dict(note)
+    if declared:
+        body["declared"] = dict(declared)
     if failed:
         body["failed"] = [dict(each) for each in failed]
     columns = Columns(

@@ -17,6 +17,7 @@ from eos.formats import debezium
 from eos.formats.expressions import Format
 from eos.kafka.compression_type import Codec
 from eos.kafka.settings import KafkaSettings
+from eos.plan.declared import declared
 from eos.plan.dedup import dedup, distinct
 from eos.plan.delta_sink import Table, tables
 from eos.plan.lookup import LookupTable, lookups
@@ -84,6 +85,7 @@ class Plan:
     lookups: tuple[LookupTable, ...] = ()
     is_once: bool = False  # the run reads all existing records in one micro-batch and ends
     reader: Reader = "auto"  # as declared; `plan/reader.py` makes the choice
+    declared: Mapping[str, str] = field(default_factory=dict)  # the file's settings, for the ledger
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -191,6 +193,7 @@ def plan(
         security=profile.kafka.security,
         client=profile.kafka.client,
         dedup=dedup(by),
+        declared=declared(pipeline),
     )
     return _with_distinct(planned, distinct(pipeline.distinct))
 

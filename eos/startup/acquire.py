@@ -208,4 +208,11 @@ def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadlin
 
 def ledger_of(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Ledger:
     names = planned.names
-    return Ledger(client, names.ledger, names.pipeline, owner(planned), skips_foreign=skips_foreign)
+    return Ledger(
+        client,
+        names.ledger,
+        names.pipeline,
+        owner(planned),
+        skips_foreign=skips_foreign,
+        declared=planned.declared,
+    )
