@@ -7,6 +7,7 @@ The ledger has the settings of the run's file (`plan.declared`). The errors are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +16,15 @@ from eos.inspect.file_changes import Effect, changes, effects
 from eos.inspect.layout import record_time
 from eos.inspect.next_start import predict
 from eos.inspect.snapshot import Snapshot, short_deadline, take_snapshot
+from eos.kafka.api import Api
 from eos.kafka.client import KafkaClient
+from eos.kafka.outcomes import describe
 from eos.ledger.record import LedgerRecord
 from eos.plan.plan import Plan
 from eos.plural import plural
 from eos.startup.ownership import is_ours
 
+_TIMEOUT = 50  # INVALID_TRANSACTION_TIMEOUT
 _SPARK = (
     "at its first micro-batch, Spark compares the steps with the state in the checkpoint: other "
     "groups or columns stop the run (state_changed)"
@@ -77,6 +81,7 @@ def compare(planned: Plan, client: KafkaClient) -> Comparison:
     if last is not None and is_elsewhere:
         view = _in_its_deployment(view, last)
     found = predict(view)
+    found.errors += _timeout_errors(view)
     recorded = view.ledger.last_declared(short_deadline()) if last is not None else None
     result: list[Effect] = []
     others = list(found.errors)
@@ -95,6 +100,17 @@ def compare(planned: Plan, client: KafkaClient) -> Comparison:
         warnings=found.warnings,
         is_elsewhere=is_elsewhere,
     )
+
+
+def _timeout_errors(view: Snapshot) -> list[EosError]:
+    """Return the broker's error to the fence if the transaction timeout is above its limit. The
+    list is empty if this user may not read the limit."""
+    names, configured_ms = view.planned.names, view.planned.transaction_timeout_ms
+    with suppress(EosError, ValueError):
+        limit = view.client.broker_config("transaction.max.timeout.ms", short_deadline())
+        if configured_ms > int(limit):
+            return [describe(Api.INIT_PRODUCER_ID, _TIMEOUT, where=names.transactional_id)]
+    return []
 
 
 def _in_its_deployment(view: Snapshot, last: LedgerRecord) -> Snapshot:

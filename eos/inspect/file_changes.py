@@ -72,6 +72,7 @@ _TABLE = frozenset(
     ("table_replaced", "table_behind", "table_ahead", "table_history", "table_forgets")
 )
 _STAMPS = frozenset({"producers_changed", "producers_lost", "dedup_state_remote"})
+_TIMEOUT = frozenset({"kafka_invalid_transaction_timeout"})
 _NEXT = "applies to the next micro-batch"
 _TOPICS = "a new topic is read from its beginning; one that is not read any more stops the run"
 _STEPS = "applies to records that are not committed yet; earlier output stays as it is"
@@ -97,7 +98,7 @@ _RULES = (
     _Rule("sink.kafka", _SINK, _TARGET),
     _Rule("sink.dead_letter", _SINK, _TARGET),
     _Rule("sink", f"{_SINK}; {_COLUMNS}", _TARGET | _TABLE),
-    _Rule("transaction", "applies to the next transaction; the brokers limit it"),
+    _Rule("transaction", "applies to the next transaction", _TIMEOUT),
     _Rule("", _NEXT),
 )
 _ADDED_DEDUP = "every producer is unknown until its next record: `on_unknown` decides"

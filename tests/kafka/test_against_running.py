@@ -113,6 +113,16 @@ def test_a_target_that_is_missing_stops_with_the_starts_code(pipeline: Pipeline)
     assert [each["code"] for each in found.json["stops"]] == ["target_topic_missing"]
 
 
+def test_a_timeout_above_the_brokers_limit_stops(pipeline: Pipeline) -> None:
+    pipeline.ran(3)
+    change(pipeline, "trigger:", "transaction: {timeout: 1 hour}\ntrigger:")
+    found = compared(pipeline, "--json")
+    assert verdicts(found) == {"transaction.timeout": "stops"}
+    assert found.code == started(pipeline) == 4
+    (stop,) = found.json["stops"]
+    assert "transaction.max.timeout.ms" in stop["hint"]
+
+
 def test_a_stop_that_no_change_causes_is_reported_next_to_the_changes(pipeline: Pipeline) -> None:
     pipeline.ran(3)
     pipeline.move_group({0: 5})

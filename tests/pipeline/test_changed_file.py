@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.brokers import Kafka
 from support.project import Project, WarmDriver
 from support.recovery import run_verb
 from support.verbs import plan, recover
+from support.waiting import wait_until
 
 BEFORE = """
 version: 1
@@ -89,13 +91,18 @@ def written(project: Project, topic: str) -> Counter[tuple[int, str]]:
 def test_nearly_everything_may_change_but_no_topic_may_be_left_out(project: Project) -> None:
     more, target = f"{project.source}.more", project.target
     kafka_io.create_topics(project.broker.bootstrap, 2, project.source, more)
-    project.declare(8, 2, BEFORE)
-    feed(project, range(20))
-    ran(project)
+    project.declare(8, 2, BEFORE.replace("available_now: true", "every: 100 ms"))
+    feed(project, range(10))
+    run = project.start_warm()
+    wait_until(lambda: written(project, target).total() == 10, run.said, run)
+    project.declare(8, 2, AFTER)  # a run reads its file once
+    feed(project, range(10, 20))
+    wait_until(lambda: written(project, target).total() == 20, run.said, run)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 0, run.said()
     feed(project, range(20, 40))
     feed(project, range(100, 110), more)
     feed(project, range(1000, 1001))
-    project.declare(8, 2, AFTER)
     found = compared(project)
     assert {each["verdict"] for each in found["changes"]} == {"may change"}
     paths = {each["path"].split("[")[0] for each in found["changes"]}
