@@ -45,7 +45,7 @@ class Comparison:
     others: Sequence[EosError]  # errors that no change of the file explains
     errors: Sequence[EosError]  # all errors, in the order of the startup's checks
     warnings: Sequence[str]
-    is_elsewhere: bool  # another deployment runs it: this state root was not compared
+    is_elsewhere: bool  # another deployment runs it: files of this machine were not compared
 
     @property
     def exit_code(self) -> int:
@@ -72,8 +72,8 @@ class Comparison:
 def compare(planned: Plan, client: KafkaClient) -> Comparison:
     """Compare the plan's pipeline file with the last run of the pipeline.
 
-    The restart is assumed to be in the deployment of that run. If that is not this one, its state
-    root can't be seen from here, so checkpoint and states are not compared.
+    The restart is assumed to be in the deployment of that run. If that is not this one, its files
+    can't be seen from here, so checkpoint, states and Delta tables are not compared.
     """
     view = take_snapshot(planned, client)
     last = view.last
@@ -114,7 +114,7 @@ def _timeout_errors(view: Snapshot) -> list[EosError]:
 
 
 def _in_its_deployment(view: Snapshot, last: LedgerRecord) -> Snapshot:
-    planned = replace(view.planned, deployment=str(last.owner["deployment"]))
+    planned = replace(view.planned, deployment=str(last.owner["deployment"]), tables=())
     return replace(view, planned=planned, files=None)
 
 
@@ -134,7 +134,7 @@ def lines(found: Comparison) -> Iterator[str]:
         yield f"{'note':<14}{warning}"
     if found.is_elsewhere:
         yield (
-            f"{'note':<14}another deployment runs it, so checkpoint and states in its state root "
+            f"{'note':<14}another deployment runs it, so its checkpoint, states and Delta tables "
             "were not compared"
         )
     yield _end(found)

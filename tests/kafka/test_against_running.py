@@ -13,6 +13,7 @@ from support.verbs import plan
 
 from eos.errors import EosError, exit_code
 from eos.ledger import ledger
+from eos.ledger.record import TableState
 from eos.spark.dedup_run import state_versions
 from eos.startup.acquire import ledger_of
 
@@ -135,10 +136,15 @@ def test_a_stop_that_no_change_causes_is_reported_next_to_the_changes(pipeline: 
 
 def test_another_deployments_run_is_compared_without_its_state_root(pipeline: Pipeline) -> None:
     """As in CI, where neither its state root nor its deployment is known."""
+    change(pipeline, "{partitions: 1}}}", "{partitions: 1}}, delta: {path: lake/rows}}")
     with pipeline.running() as run:
         pipeline.fill(2)
+        known = replace(run.batches.position, tables={"rows": TableState("an-id", 0)})
+        run.batches.note("start", known)
+        run.batches.position = known
         run.step()
     text = file(pipeline).read_text()
+    assert [e["code"] for e in compared(pipeline, "--json").json["stops"]] == ["table_replaced"]
     other = pipeline.elsewhere()
     file(other).write_text(text.replace("SELECT *", "SELECT value"))
     found = compared(other, "--json")
