@@ -157,6 +157,8 @@ def _release(owner: Any) -> str:
 
 
 def _end(found: Comparison) -> str:
+    if not found.errors and any(each.is_compared_by_spark for each in found.effects):
+        return f"{'next start':<14}accepts this file, unless Spark refuses it for the state"
     if not found.errors:
         return f"{'next start':<14}accepts this file"
     return f"{'next start':<14}stops with exit code {found.exit_code}: {found.errors[0].code}"

@@ -153,6 +153,18 @@ def test_another_deployments_run_is_compared_without_its_state_root(pipeline: Pi
     assert found.json["state_root_compared"] is False
 
 
+def test_changed_steps_of_a_pipeline_with_state_are_left_to_spark(pipeline: Pipeline) -> None:
+    with pipeline.running() as run:
+        run.batches.note("start", replace(run.batches.position, keeps_state=True))
+        run.batches.note("stop", replace(run.batches.position, keeps_state=True))
+        run.settled()
+    change(pipeline, "SELECT *", "SELECT value")
+    found = compared(pipeline)
+    assert found.code == 0, found
+    assert "Spark decides transform[1].sql: changed" in found.out
+    assert found.out.endswith("accepts this file, unless Spark refuses it for the state\n")
+
+
 def test_the_settings_are_found_however_long_a_run_is(pipeline: Pipeline, monkeypatch) -> None:
     monkeypatch.setattr(ledger, "DECLARED_EVERY", 3)
     monkeypatch.setattr(ledger, "_DECLARED_WITHIN", 6)

@@ -47,7 +47,7 @@ def settings(tmp_path: Path, *replaced: tuple[str, str]) -> dict[str, str]:
     return dict(declared(load_pipeline(tmp_path / "pipeline.yaml")))
 
 
-def told(tmp_path: Path, *replaced: tuple[str, str]) -> list[str]:
+def texts(tmp_path: Path, *replaced: tuple[str, str]) -> list[str]:
     return [str(each) for each in changes(settings(tmp_path), settings(tmp_path, *replaced))]
 
 
@@ -78,16 +78,16 @@ def test_only_names_numbers_and_words_are_recorded_as_text(tmp_path: Path) -> No
     ],
 )
 def test_a_change_names_the_key_and_both_values(tmp_path: Path, replaced, said) -> None:
-    found = told(tmp_path, replaced)
+    found = texts(tmp_path, replaced)
     assert len(found) == len(said), found
     assert all(wanted in each for wanted, each in zip(said, found, strict=True)), found
 
 
 def test_a_file_that_says_the_same_in_other_words_has_no_changes(tmp_path: Path) -> None:
-    assert told(tmp_path) == []
-    assert told(tmp_path, ("topics: [a, b]", 'topics: ["a",\n b]')) == []
+    assert texts(tmp_path) == []
+    assert texts(tmp_path, ("topics: [a, b]", 'topics: ["a",\n b]')) == []
     delta = "{path: lake/orders, mode: merge, keys: [id]}"
-    assert told(tmp_path, (delta, f"[{delta}]")) == []
+    assert texts(tmp_path, (delta, f"[{delta}]")) == []
 
 
 def test_a_large_file_is_recorded_by_digests_of_its_parts(tmp_path: Path) -> None:
