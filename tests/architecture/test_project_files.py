@@ -20,6 +20,7 @@ from support.docs import ROOT, toml
 import eos
 from eos.launch import relock_python
 from eos.local import java
+from eos.local.jars import BROKER_VERSIONS
 
 PROJECT: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [f"3.{n}" for n in range(30) if f"3.{n}" in SpecifierSet(PROJECT["requires-python"])]
@@ -89,6 +90,13 @@ def test_each_supported_python_and_java_is_tested() -> None:
     assert WORKFLOWS["tests.yml"]["jobs"]["quick"]["strategy"]["matrix"] == {"python": PYTHONS}
     listed = [each.rpartition(" :: ")[2] for each in PROJECT["classifiers"] if ":: 3." in each]
     assert listed == PYTHONS == list(relock_python.PYTHONS)
+
+
+def test_each_older_broker_is_tested_at_night_and_the_oldest_also_without_the_host() -> None:
+    older = list(BROKER_VERSIONS[1:])
+    matrix = WORKFLOWS["nightly.yml"]["jobs"]["older-brokers"]["strategy"]["matrix"]
+    assert matrix == {"kafka": older}
+    assert f"./tests/run all --kafka {older[-1]} -k" in (ROOT / "tests" / "run").read_text()
 
 
 def test_the_tools_of_all_workflows_are_among_the_tested_ones() -> None:
