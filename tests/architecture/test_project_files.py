@@ -118,6 +118,13 @@ def test_issue_forms_have_what_the_host_requires() -> None:
         assert all(each["attributes"]["label"] for each in questions), path
 
 
+def test_the_extras_for_users_are_documented() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    documented = re.findall(r"(?m)^\| `([a-z]+)` \| ", page.partition("## Extras")[2])
+    internal = {"java", "compiler", "embedded", "test", "docs"}  # for the launcher and the project
+    assert set(documented) == PROJECT["optional-dependencies"].keys() - internal
+
+
 def test_hooks_use_the_programs_of_the_environment() -> None:
     entries = [shlex.split(hook["entry"]) for repo in HOOKS for hook in repo["hooks"]]
     assert {words[0] for words in entries} == {".venv/bin/ruff", ".venv/bin/mypy"}
