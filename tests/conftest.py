@@ -36,8 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka",
         default="embedded",
         metavar="HOST:PORT",
-        help="the broker of the tests with Spark: embedded (default), container, 3.9 (embedded, "
-        "older), or a cluster's address",
+        help="the broker of the tests with Spark: embedded (default), container, one of "
+        f"{', '.join(BROKER_VERSIONS)} (embedded), or a cluster's address",
     )
 
 

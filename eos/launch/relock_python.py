@@ -1,10 +1,12 @@
-"""`python -m eos.launch.relock_python` regenerates the lock files of Python packages.
+"""`python -m eos.launch.relock_python [project|docs]` regenerates lock files of Python packages.
 
 Each release is pinned with the checksums of its files, for every Python and platform that the
 project supports. `build.lock` has the build tools,
 `python.lock` the environment of a checkout, `java.lock` the wheel with a Java, `compiler.lock` the
-wheel with a C compiler, and `tests/requirements.lock` an environment for this project's tests. All
-supported Pythons must be on PATH. The package index is queried through their pip.
+wheel with a C compiler, and `tests/requirements.lock` an environment for this project's tests.
+`project` regenerates these together, and `docs` regenerates `.ci/docs.lock`, the environment that
+builds the documentation's site. Without an argument all are regenerated. All supported Pythons must
+be on PATH. The package index is queried through their pip.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ CHECKOUT = Path(__file__).parents[2]
 BUILD, USERS, JAVA, COMPILER = (
     f"eos/launch/{name}.lock" for name in ("build", "python", "java", "compiler")
 )
-TESTS = "tests/requirements.lock"
+TESTS, DOCS = "tests/requirements.lock", ".ci/docs.lock"
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _GLIBC = ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
@@ -38,19 +40,34 @@ Releases: TypeAlias = dict[str, str]  # a package's name: its version
 Files: TypeAlias = dict[tuple[str, str], set[str]]  # (name, version): checksums of its files
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
+    groups = {"project": _resolve_project, "docs": _resolve_docs}
+    if len(arguments) > 1 or not groups.keys() >= set(arguments):
+        print(f"usage: python -m eos.launch.relock_python [{'|'.join(groups)}]", file=sys.stderr)
+        return 2
     required = requirements()
-    tests = {python: _resolve(python, required[TESTS]) for python in PYTHONS}
-    resolved = {
-        name: {python: _resolve(python, texts, tests[python]) for python in PYTHONS}
-        for name, texts in required.items()
-        if name != TESTS
-    }
-    resolved[TESTS] = tests  # includes the users' packages: one environment may have both
+    resolved: dict[str, dict[str, Releases]] = {}
+    for group in arguments or groups:
+        resolved |= groups[group](required)
     files = _files(resolved)
     for name, by_python in resolved.items():
         _write(CHECKOUT / name, by_python, files)
     return 0
+
+
+def _resolve_project(required: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Releases]]:
+    tests = {python: _resolve(python, required[TESTS]) for python in PYTHONS}
+    resolved = {
+        name: {python: _resolve(python, texts, tests[python]) for python in PYTHONS}
+        for name, texts in required.items()
+        if name not in {TESTS, DOCS}
+    }
+    resolved[TESTS] = tests  # includes the users' packages: one environment may have both
+    return resolved
+
+
+def _resolve_docs(required: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Releases]]:
+    return {DOCS: {python: _resolve(python, required[DOCS]) for python in PYTHONS}}
 
 
 def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
@@ -70,6 +87,7 @@ def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
         JAVA: list(extras["java"]),
         COMPILER: list(extras["compiler"]),
         TESTS: [*users, *extras["opentelemetry"], *extras["openlineage"], *extras["msk"], *tests],
+        DOCS: list(extras["docs"]),
     }
 
 
@@ -143,4 +161,4 @@ def _write(path: Path, by_python: Mapping[str, Releases], files: Files) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

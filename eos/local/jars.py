@@ -22,7 +22,7 @@ SPARK, BROKER = "spark", "broker"
 STORES = S3, HDFS = "s3", "hdfs"
 DELTA = "delta"  # for pipelines that have Delta tables
 # The pinned releases of the embedded broker, in the form that users write.
-BROKER_VERSIONS = ("4.3", "3.9")
+BROKER_VERSIONS = ("4.3", "4.0", "3.9", "3.6")
 BROKER_VERSION = BROKER_VERSIONS[0]
 
 

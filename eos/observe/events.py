@@ -122,8 +122,8 @@ class MicroBatchCommitted(Event):
     `offsets_in_by_topic` splits `offsets_in` by source topic, `records_out_by_topic` and
     `bytes_out_by_topic` the output by target topic. `ledger_end` is the ledger's end offset after
     the commit. `records_in_by_topic` and `bytes_in_by_topic` have what tasks read: visible records,
-    and bytes of their record batches. Both are empty with Spark's reader, and the records also if
-    tasks read them twice."""
+    and bytes of their record batches. Both are empty with Spark's reader, or if a run has neither
+    observers nor metrics, and the records also if tasks read them twice."""
 
     batch_id: int
     attempt: int

@@ -195,6 +195,9 @@ class MicroBatchWork(AttemptWork):
         if tables is None:
             return position
         tables.is_behind = True
+        self._stages.spark.sparkContext.setJobDescription(
+            f"{self._plan.names.pipeline}: micro-batch {self._batch_id}: Delta tables"
+        )
         rows = self._source_rows(self._floors)
         if self._ranges.records_max <= ONE_TASK_RECORDS_MAX:
             rows = rows.coalesce(1)

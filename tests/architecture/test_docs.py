@@ -9,6 +9,7 @@ from support.docs import toml
 from support.error_catalogue import CODE, entries, exit_code, page
 
 from eos.inspect import startup_stops
+from eos.local.jars import BROKER_VERSIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
@@ -50,8 +51,10 @@ def test_the_brokers_that_work_are_those_of_the_tests() -> None:
     versions = {each.rpartition(":")[2] for each in found if ":kafka-clients:" in each}
     works = re.findall(r"(?m)^\| Apache Kafka (\S+) \| works \|", PAGES["brokers.md"])
     assert set(works) == versions
-    (said,) = re.findall(r"Apache Kafka 3\.6 or later; (\S+) and (\S+) are tested", README)
-    assert {each.rpartition(".")[0] for each in versions} == set(said)
+    (oldest, said) = re.findall(r"Apache Kafka (\S+) or later; ([\d., and]+) are tested", README)[0]
+    short = {each.rpartition(".")[0] for each in versions}
+    assert short == set(re.split(", | and ", said)) == set(BROKER_VERSIONS)
+    assert oldest == min(short), "the oldest that is accepted is tested"
 
 
 def test_the_runbook_links_every_stop() -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from support import docs_site
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOR_CONTRIBUTORS = sorted((ROOT / ".github").rglob("*.*"))
@@ -18,8 +20,7 @@ _LINKED_MIN, _MENTIONED_MIN = 10, 50  # fewer: the patterns find nothing any mor
 def anchors(page: Path) -> set[str]:
     """The anchors that a Markdown page has for its headings."""
     headings = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
-    plain = (re.sub(r"[^\w\s-]", "", each.lower()).strip() for each in headings)
-    return {re.sub(r"\s", "-", each) for each in plain}
+    return set(map(docs_site.anchor, headings))
 
 
 def links() -> Iterator[tuple[Path, Path, str]]:

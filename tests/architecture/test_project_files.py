@@ -20,6 +20,7 @@ from support.docs import ROOT, toml
 import eos
 from eos.launch import relock_python
 from eos.local import java
+from eos.local.jars import BROKER_VERSIONS
 
 PROJECT: dict[str, Any] = toml.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [f"3.{n}" for n in range(30) if f"3.{n}" in SpecifierSet(PROJECT["requires-python"])]
@@ -91,6 +92,13 @@ def test_each_supported_python_and_java_is_tested() -> None:
     assert listed == PYTHONS == list(relock_python.PYTHONS)
 
 
+def test_each_older_broker_is_tested_at_night_and_the_oldest_also_without_the_host() -> None:
+    older = list(BROKER_VERSIONS[1:])
+    matrix = WORKFLOWS["nightly.yml"]["jobs"]["older-brokers"]["strategy"]["matrix"]
+    assert matrix == {"kafka": older}
+    assert f"./tests/run all --kafka {older[-1]} -k" in (ROOT / "tests" / "run").read_text()
+
+
 def test_the_tools_of_all_workflows_are_among_the_tested_ones() -> None:
     for name, job in jobs():
         for step in job["steps"]:
@@ -108,6 +116,13 @@ def test_issue_forms_have_what_the_host_requires() -> None:
         questions = [each for each in form["body"] if each["type"] != "markdown"]
         assert len({each["id"] for each in questions}) == len(questions) > 0, path
         assert all(each["attributes"]["label"] for each in questions), path
+
+
+def test_the_extras_for_users_are_documented() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    documented = re.findall(r"(?m)^\| `([a-z]+)` \| ", page.partition("## Extras")[2])
+    internal = {"java", "compiler", "embedded", "test", "docs"}  # for the launcher and the project
+    assert set(documented) == PROJECT["optional-dependencies"].keys() - internal
 
 
 def test_hooks_use_the_programs_of_the_environment() -> None:

@@ -95,7 +95,7 @@ def test_a_shell_completes(shell: str, line: str, words: set[str], project: Path
     [
         ("eos schema ", {"pipeline", "profile"}),
         ("eos completion ", {"bash", "zsh", "fish"}),
-        ("eos broker start --version ", {"4.3", "3.9"}),
+        ("eos broker start --version ", {"4.3", "4.0", "3.9", "3.6"}),
         ("eos plan orders --m", {"--mermaid"}),
         ("eos run or", {"orders"}),
         ("eos run orders --on", {"--once"}),

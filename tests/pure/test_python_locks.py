@@ -12,9 +12,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from eos.launch import bootstrap, java_wheel, native_library, relock_python
-from eos.launch.relock_python import BUILD, CHECKOUT, COMPILER, JAVA, PYTHONS, TESTS, USERS
+from eos.launch.relock_python import (
+    BUILD,
+    CHECKOUT,
+    COMPILER,
+    DOCS,
+    JAVA,
+    PYTHONS,
+    TESTS,
+    USERS,
+)
 
-LOCKS = (BUILD, USERS, JAVA, COMPILER, TESTS)
+LOCKS = (BUILD, USERS, JAVA, COMPILER, TESTS, DOCS)
 
 
 def releases(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
@@ -70,6 +79,16 @@ def test_the_locks_are_those_that_are_installed() -> None:
     assert native_library.COMPILER_LOCK == CHECKOUT / COMPILER
     assert "--require-hashes" in java_wheel._command()
     assert "--require-hashes" in native_library._pip()
+    assert DOCS in (CHECKOUT / ".ci" / "docs").read_text(encoding="utf-8")
+    assert "--require-hashes" in (CHECKOUT / ".ci" / "docs").read_text(encoding="utf-8")
     package_data = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     assert '"launch/*.lock"' in package_data
     assert Path(JAVA).parent == Path("eos/launch")
+
+
+@pytest.mark.parametrize("arguments", [["doc"], ["docs", "project"]])
+def test_an_unknown_group_of_locks_changes_nothing(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert relock_python.main(arguments) == 2
+    assert "[project|docs]" in capsys.readouterr().err

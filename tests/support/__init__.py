@@ -5,6 +5,7 @@ On any test's way:
     slow_tests         the tests that the quick run leaves out; program: writes their list
     waiting            `wait_until`
     docs               code blocks of the documents, the project's requirements, refused features
+    docs_site          the navigation of the documentation's site, and its pages outside of docs/
     error_catalogue    program: writes docs/messages.md from the source
     release            program: builds the files of a release
 

@@ -23,6 +23,7 @@ from support.waiting import wait_until
 
 # For transactions that timed out: many times a second, not every ten seconds.
 LOOKS_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+TV1_VERSIONS = ("3.9", "3.6")  # versions of the embedded broker without transaction version 2
 
 
 class Node(Protocol):
@@ -164,7 +165,7 @@ def check_topic(broker: Kafka, topic: str) -> dict[str, int]:
     """`check_log` of what lies on the first node's disk, once the last markers are there."""
     wait_closed(broker.bootstrap, topic)
     batches = dump(broker, topic)
-    return check_log(batches, is_tv1=getattr(broker.nodes[0], "version", "") == "3.9")
+    return check_log(batches, is_tv1=getattr(broker.nodes[0], "version", "") in TV1_VERSIONS)
 
 
 EXPIRED = 105  # TRANSACTIONAL_ID_NOT_FOUND
