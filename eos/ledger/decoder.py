@@ -59,7 +59,7 @@ def decoded(
         fields = parsed(stored.value)
         if fields.text("pipeline") != pipeline:
             raise ValueError(f"pipeline is {fields.text('pipeline')!r}")
-        _require_known_format(fields)
+        _require_known_format(fields, stored, is_trusted=is_trusted)
         record = _record(fields, stored)
         if not is_trusted:
             _require_own(fields, record)
@@ -80,11 +80,15 @@ class _NewerError(ValueError):
         self.release = release
 
 
-def _require_known_format(fields: Fields) -> None:
+def _require_known_format(fields: Fields, stored: StoredRecord, *, is_trusted: bool) -> None:
     """Raise unless this release can read the record's format. Other fields may have any form in a
-    newer format, so the release is read only if it is a short text."""
+    newer format, so the release is read only if it is a short text.
+
+    Another producer's record is foreign, whatever format it claims to have."""
     format_ = fields.number("format", 1, INT32_MAX)
     if format_ > FORMAT:
+        if not is_trusted:
+            _require_same(fields.identity(), Identity(stored.producer_id, stored.epoch))
         owner = fields.value.get("owner")
         release = owner.get("version") if isinstance(owner, dict) else None
         is_text = isinstance(release, str) and _RELEASE.fullmatch(release)
@@ -105,12 +109,16 @@ def _require_own(fields: Fields, record: LedgerRecord) -> None:
     releases have them in records of attempts only."""
     named = fields if "producer_id" in fields.value else None
     for each in (named, fields.object("attempt") if record.attempt is not None else None):
-        if each is not None and each.identity() != record.identity:
-            claimed, (producer_id, epoch) = each.identity(), record.identity
-            raise _ForeignError(
-                f"it names producer {claimed.producer_id}/{claimed.epoch}, but "
-                f"{producer_id}/{epoch} wrote it"
-            )
+        if each is not None:
+            _require_same(each.identity(), record.identity)
+
+
+def _require_same(claimed: Identity, actual: Identity) -> None:
+    if claimed != actual:
+        raise _ForeignError(
+            f"it names producer {claimed.producer_id}/{claimed.epoch}, but "
+            f"{actual.producer_id}/{actual.epoch} wrote it"
+        )
 
 
 def _invalid_record_error(

@@ -37,6 +37,7 @@ POSITION = Position(
     validate_first=8,
     tables={"history": TableState("7f", 12, 3, RowCounts(5, 2, 1), "0f" * 32)},
 )
+NEWER = {"format": 2, "pipeline": "p", **ME._asdict()}
 ROUNDS = 2_000
 
 
@@ -128,7 +129,7 @@ def test_a_record_of_another_producer_is_refused(body, how, why) -> None:
 )
 def test_a_newer_format_names_the_release_to_upgrade_to(version, named, wanted) -> None:
     """Whatever else the record has: no other field of a newer format is read."""
-    body = {"format": 2, "pipeline": "p", "owner": {"version": version}, "kind": 7}
+    body = {**NEWER, "owner": {"version": version}, "kind": 7}
     with raises("ledger_newer", PromiseBrokenError) as caught:
         read(body)
     message = caught.value.message
@@ -140,13 +141,17 @@ def test_a_newer_format_names_the_release_to_upgrade_to(version, named, wanted) 
 @pytest.mark.parametrize("owner", [None, "h", [], {}])
 def test_a_newer_format_needs_no_owner(owner) -> None:
     with raises("ledger_newer", PromiseBrokenError):
-        read({"format": 2, "pipeline": "p", "owner": owner})
+        read({**NEWER, "owner": owner})
 
 
 def test_a_newer_format_in_a_record_of_another_producer_is_foreign() -> None:
     """Otherwise any client with WRITE on the topic could stop the pipeline for good."""
     with raises("ledger_foreign", PromiseBrokenError):
         read({**bodies()[0], "format": 2}, is_transactional=False)
+    with raises("ledger_foreign", PromiseBrokenError):
+        read({**NEWER, "epoch": ME.epoch + 1})
+    with raises("ledger_unknown", PromiseBrokenError):
+        read({"format": 2, "pipeline": "p", "owner": OWNER})
 
 
 @pytest.mark.parametrize(
