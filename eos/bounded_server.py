@@ -70,7 +70,7 @@ class BoundedConnections(ThreadingMixIn):
         """Close a connection that is answered, rejected, or out of time."""
         with self._lock:
             self._open.pop(request, None)
-        super().shutdown_request(request)  # type: ignore[misc]  # of the server that is mixed with
+        super().shutdown_request(request)  # type: ignore[misc]  # the server class beside this mixin has it
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore an error of one connection, such as a client that is gone."""

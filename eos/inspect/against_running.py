@@ -33,7 +33,7 @@ _SPARK = (
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What `eos plan --against-running` prints.
+    """The result of `eos plan --against-running`.
 
     `recorded` is the ledger record with the settings of the last run. It is None if there is no
     run, or if the last run's records have no settings; then `effects` is empty."""

@@ -49,7 +49,7 @@ class Effect:
 
 
 class _Rule(NamedTuple):
-    """What the next run does about changes of settings whose path begins with `prefix`.
+    """The effect of changes of settings whose path begins with `prefix`.
 
     `codes` are the errors that such a change can cause. With `state`, a pipeline that keeps state
     is compared by Spark with the state in its checkpoint."""

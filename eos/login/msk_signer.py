@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.login.bounded_call import LateError, bounded_call
 from eos.login.tokens import Token, token_of
 
 
@@ -19,7 +20,7 @@ class MskSigner:
 
     region: str
 
-    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+    def fetch(self, deadline: Deadline) -> Token:
         try:
             from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         except ImportError as error:
@@ -30,12 +31,17 @@ class MskSigner:
                 hint="pip install 'spark-eos[msk]', on the driver and all executors",
             ) from error
         try:
-            value, ends_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
+            value, ends_ms = bounded_call(
+                f"msk {self.region}",
+                lambda: MSKAuthTokenProvider.generate_auth_token(self.region),
+                deadline,
+            )
         except Exception as error:
-            kind = type(error).__name__
+            is_late = isinstance(error, LateError)
+            reason = "no answer in time" if is_late else f"{type(error).__name__}: {error}"
             raise UnavailableError(
                 "msk_signer_failed",
-                f"AWS's signer gives no token for {self.region}: {kind}: {error}",
+                f"AWS's signer gives no token for {self.region}: {reason}",
                 hint="check AWS's credentials of this machine: `aws sts get-caller-identity`",
             ) from error
         return token_of(value, ends_ms / 1000)

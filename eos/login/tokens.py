@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from eos.deadline import Deadline
-from eos.errors import UnavailableError, UsageError
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, UnavailableError, UsageError
+from eos.login.bounded_call import LateError, bounded_call
 from eos.secret import read_file
 
 _USED = 0.8  # part of a token's lifetime after which it is replaced
 _SOURCES_MAX = 16
 _CHARACTERS_MAX = 65_536
+_END_MAX = 10**11  # seconds since 1970; a later end is no time
+_REPLACED_MS = 1_000  # a file may be empty for so long while a program writes it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,17 @@ class TokenFile:
     path: str
     block: str  # of the profile, for messages
 
-    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+    def fetch(self, deadline: Deadline) -> Token:
+        again, backoff = Deadline.after_ms(deadline.at_most_ms(_REPLACED_MS)), Backoff(50)
+        while True:
+            try:
+                return self._read()
+            except UsageError:
+                if again.has_passed:
+                    raise
+                backoff.sleep(again)
+
+    def _read(self) -> Token:
         try:
             text = read_file(Path(self.path)).strip()
         except ValueError as error:
@@ -82,7 +95,7 @@ class TokenFunction:
     name: str  # package.module:function
     block: str
 
-    def fetch(self, deadline: Deadline) -> Token:  # noqa: ARG002 - as in TokenSource
+    def fetch(self, deadline: Deadline) -> Token:
         module, _, name = self.name.partition(":")
         try:
             function = getattr(importlib.import_module(module), name)
@@ -94,7 +107,14 @@ class TokenFunction:
                 "executors",
             ) from error
         try:
-            found = function()
+            found = bounded_call(self.name, function, deadline)
+        except LateError as error:
+            raise UnavailableError(
+                "token_function_late",
+                f"the function {self.name} of `{self.block}.callback` has not returned in time",
+                hint="let it return within four seconds, since connections wait for it: get the "
+                "token before it is needed, or limit the function's own requests",
+            ) from error
         except Exception as error:
             kind = type(error).__name__
             raise UnavailableError(
@@ -120,8 +140,13 @@ def token_of(value: str, ends_at: float | None = None) -> Token:
     """Return a token that was issued now. Without `ends_at`, its end is the claim `exp` if it is a
     JWT."""
     end = ends_at if ends_at is not None else claims(value).get("exp")
+    return Token(value, _time(end), time.time())
+
+
+def _time(end: Any) -> float | None:
+    """Return the end of a token as seconds since 1970; None for what is no such time."""
     is_number = isinstance(end, int | float) and not isinstance(end, bool)
-    return Token(value, float(end) if is_number and end is not None else None, time.time())
+    return float(end) if is_number and 0 < end < _END_MAX else None
 
 
 def is_token(value: object) -> bool:
@@ -191,7 +216,7 @@ def current(source: TokenSource, deadline: Deadline) -> Token:
             return last
         try:
             kept.token = source.fetch(deadline)
-        except UnavailableError:
+        except EosError:
             if last is None or last.ends_at is None or time.time() >= last.ends_at:
                 raise
             return last

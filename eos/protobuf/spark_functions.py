@@ -38,8 +38,8 @@ _TAKES = {
 def record(message: Message, column: str, framed_by: Mapping[int, str] | None = None) -> Column:
     """Return a column's bytes as a struct of the message's fields; null if malformed or null.
 
-    `framed_by` has the registered schemas by id, one of which is named before each message. None:
-    nothing is before the messages.
+    `framed_by` has the registered schemas by id, if each message comes after the id of one. It is
+    None if nothing is before the messages.
     """
 
     seal = of_this_process()  # the driver's key, with which tasks sign their errors

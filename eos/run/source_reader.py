@@ -99,8 +99,8 @@ class SourceReader:
 
     @property
     def amounts(self) -> ReadAmounts:
-        """What the attempt's jobs have read. Empty if nobody observes the run, or Spark's source
-        reads."""
+        """Return the amounts that the attempt's jobs have read. They are empty if the run has no
+        observers and metrics, or reads with Spark's source."""
         return ReadAmounts() if self._report is None else self._report.amounts
 
     @property

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support import kafka_io
 from support.errors import raises
-from support.security import Right, SecuredKafka, secured_kafka
+from support.security import Right, SecuredKafka, token_kafka
 from support.tokens import CLIENT, SECRET, Issuer, TokenEndpoint, token_endpoint
 from support.varied_topics import expected, ranges_of, read_ranges
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import EosError, KafkaRefusedError
@@ -23,7 +24,7 @@ from eos.kafka.settings import KafkaSettings
 from eos.login.http_connection import TlsFiles
 from eos.login.msk_signer import MskSigner
 from eos.login.token_endpoint import ClientCredentials
-from eos.login.tokens import TokenFile, TokenSource, current
+from eos.login.tokens import TokenFile, TokenSource, current, last_token
 
 BLOCK = "kafka.security.oauth"
 
@@ -62,9 +63,8 @@ class TokenKafka:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenKafka]:
-    folder, issuer = tmp_path_factory.mktemp("tokens"), Issuer()
-    with secured_kafka(folder, issuer.write_jwks(folder / "jwks.json")) as secured:
-        yield TokenKafka(secured, issuer)
+    with token_kafka(tmp_path_factory.mktemp("tokens")) as found:
+        yield TokenKafka(*found)
 
 
 @pytest.fixture
@@ -186,19 +186,33 @@ def test_a_login_is_repeated_on_the_same_connection_with_new_tokens(
             logins.add(connection._reauth.authenticated_at)
 
 
+@contextmanager
+def without_a_token(
+    kafka: TokenKafka, endpoint: TokenEndpoint, answers: list[int]
+) -> Iterator[KafkaClient]:
+    """A client whose token has ended, and whose connection is gone: it needs a new token, but the
+    endpoint first gives these answers."""
+    endpoint.seconds = 1
+    source = of(endpoint)
+    with closing(kafka.client(source)) as client:
+        client.transaction_version(Deadline.after_ms(300_000))
+        (lane,) = client._connections._channels.values()
+        endpoint.refusing[:] = answers
+        token = last_token(source)
+        assert token is not None
+        assert token.ends_at is not None
+        ends_at = token.ends_at
+        wait_until(lambda: time.time() > ends_at)
+        client._connections.drop(lane.node)
+        yield client
+
+
 def test_a_token_endpoint_that_is_down_is_waited_for(
     kafka: TokenKafka, endpoint: TokenEndpoint
 ) -> None:
     """A client that is connected keeps its token; a later connection needs a new one."""
-    endpoint.seconds = 1
-    with closing(kafka.client(of(endpoint))) as client:
-        deadline = Deadline.after_ms(300_000)
-        client.transaction_version(deadline)
-        (lane,) = client._connections._channels.values()
-        endpoint.refusing[:] = [503] * 3
-        time.sleep(1.1)  # the token has ended
-        client._connections.drop(lane.node)
-        assert client.transaction_version(deadline) == 2
+    with without_a_token(kafka, endpoint, [503] * 3) as client:
+        assert client.transaction_version(Deadline.after_ms(300_000)) == 2
     assert endpoint.refusing == []
     assert len(endpoint.tokens) >= 2
 
@@ -206,14 +220,8 @@ def test_a_token_endpoint_that_is_down_is_waited_for(
 def test_a_client_that_the_endpoint_refuses_later_ends_the_wait(
     kafka: TokenKafka, endpoint: TokenEndpoint
 ) -> None:
-    endpoint.seconds = 1
-    with closing(kafka.client(of(endpoint))) as client:
-        deadline = Deadline.after_ms(300_000)
-        client.transaction_version(deadline)
-        (lane,) = client._connections._channels.values()
-        endpoint.refusing[:] = [400] * 100
-        time.sleep(1.1)  # the token has ended
-        client._connections.drop(lane.node)
+    deadline = Deadline.after_ms(300_000)
+    with without_a_token(kafka, endpoint, [400] * 100) as client:
         with raises("token_request_rejected"):
             client.transaction_version(deadline)
         assert deadline.left_ms > 200_000

@@ -50,6 +50,17 @@ class Jobs:
             with open(self.path, "w") as file:
                 json.dump(found, file)
 
+class LogsInSpark:
+    """Writes a line with an exception into Spark's own log."""
+    def __init__(self):
+        pass
+    def __call__(self, event):
+        if type(event).__name__ == "PipelineStarted":
+            from pyspark import SparkContext
+            jvm = SparkContext._active_spark_context._jvm
+            error = jvm.java.lang.RuntimeException("bo\\nom")
+            jvm.org.slf4j.LoggerFactory.getLogger("own").error('a "quoted"\\nline', error)
+
 def hangs():
     return lambda event: threading.Event().wait()
 
@@ -141,17 +152,16 @@ def require_on_page(number: int, project: Project, printed: list[str]) -> None:
 @pytest.mark.long
 def test_the_whole_log_is_json(project: Project) -> None:
     """By spark-submit, whose launcher has lines of its own."""
-    observed(project, "")
+    observed(project, "observers: [{python: watch:LogsInSpark}]\n")
     command = [*project.command(), "--log-format", "json", "--log-level", "debug"]
-    done = subprocess.run(
-        command,
-        env=project.environment(),
-        cwd=project.folder,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-    )
+    how: dict[str, Any] = {
+        "env": project.environment(),
+        "cwd": project.folder,
+        "capture_output": True,
+        "text": True,
+        "timeout": RUN_S_MAX,
+    }
+    done = subprocess.run(command, **how, check=False)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert {line["pipeline"] for line in lines} == {project.name}
@@ -170,6 +180,14 @@ def test_the_whole_log_is_json(project: Project) -> None:
     assert {line["level"] for line in lines} >= {"info", "warning"}
     assert {line["pipeline"] for line in lines} == {project.name}
     assert all(line["time"] and line["message"] and line["logger"] for line in lines)
+    (failed,) = (line for line in lines if line["logger"] == "own")
+    assert (failed["level"], failed["message"]) == ("error", 'a "quoted"\nline')
+    assert failed["error"].startswith("java.lang.RuntimeException: bo\nom\n\tat "), failed
+    size = of_spark.stat().st_size
+    command[-1] = "error"
+    subprocess.run(command, **how, check=True)
+    more = [json.loads(line) for line in of_spark.read_bytes()[size:].splitlines()]
+    assert [line["level"] for line in more] == ["error"] * len(more) != []
     shown = [line for line in done.stderr.splitlines() if '"level": "debug"' not in line]
     require_on_page(4, project, shown)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import kafka_io
 from support.project import CHECKOUT, PROFILE, Project, WarmDriver
-from support.security import EVERYTHING, SecuredKafka, documented, holding, secured_kafka
+from support.security import EVERYTHING, SecuredKafka, documented, holding, token_kafka
 from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
 from support.waiting import wait_until
 
@@ -38,9 +38,8 @@ class TokenKafka:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenKafka]:
-    folder, issuer = tmp_path_factory.mktemp("tokens"), Issuer()
-    with secured_kafka(folder, issuer.write_jwks(folder / "jwks.json")) as secured:
-        yield TokenKafka(secured, issuer)
+    with token_kafka(tmp_path_factory.mktemp("tokens")) as found:
+        yield TokenKafka(*found)
 
 
 @pytest.fixture

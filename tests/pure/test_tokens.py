@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from support.security import Authority
 from support.tokens import CLIENT, SECRET, Issuer, TokenEndpoint, server_tls, token_endpoint
 
 from eos.deadline import Deadline
+from eos.errors import UnavailableError
 from eos.login import token_server, tokens
 from eos.login.http_connection import TlsFiles
 from eos.login.token_endpoint import ClientCredentials
@@ -63,19 +65,22 @@ def test_a_token_is_used_again_until_most_of_its_time_is_over(
     assert len(endpoint.tokens) == 2
 
 
-def test_an_endpoint_that_is_down_costs_nothing_while_the_token_is_valid(
-    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("status", "code"), [(503, "token_endpoint_unavailable"), (400, "token_request_rejected")]
+)
+def test_an_endpoint_that_gives_none_costs_nothing_while_the_token_is_valid(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch, status: int, code: str
 ) -> None:
     source = credentials(endpoint)
     first = current(source, soon())
-    endpoint.refusing[:] = [503] * 100
+    endpoint.refusing[:] = [503] * 100 if status == 503 else [400] * 100
     at = first.got_at + 0.9 * 3600
     monkeypatch.setattr(tokens.time, "time", lambda: at)
     assert current(source, Deadline.after_ms(200)) is first
     at = first.got_at + 3601
-    with raises("token_endpoint_unavailable") as caught:
+    with raises(code) as caught:
         current(source, Deadline.after_ms(200))
-    assert f"the token endpoint {endpoint.url} gives no token" in caught.value.message
+    assert f"the token endpoint {endpoint.url} " in caught.value.message
 
 
 def test_what_passes_is_asked_again(endpoint: TokenEndpoint) -> None:
@@ -150,9 +155,20 @@ def test_a_file_without_a_token_is_named(tmp_path: Path, text: str | None) -> No
     assert f"`{BLOCK}.token_file`" in caught.value.hint
 
 
+def test_a_file_that_is_written_again_may_be_empty_for_a_moment(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("")
+    late = threading.Timer(0.1, path.write_text, ["new"])
+    late.start()
+    assert current(TokenFile(str(path), BLOCK), soon()).value == "new"
+    late.join()
+
+
 FUNCTIONS = """
+import threading
 import time
 calls = []
+going_on = threading.Event()
 def plain():
     calls.append(1)
     return "plain"
@@ -161,6 +177,10 @@ def ending():
     return f"ending-{len(calls)}", time.time() + 600
 def nothing(): return None
 def failing(): raise ValueError("with a secret")
+def hanging():
+    calls.append(1)
+    going_on.wait()
+    return "late"
 """
 
 
@@ -194,6 +214,23 @@ def test_a_function_without_a_token_is_named(
         current(TokenFunction(f"{functions}:{name}", BLOCK), soon())
     assert text in caught.value.message
     assert "with a secret" not in str(caught.value)
+
+
+def test_a_function_that_hangs_is_cut_off_and_called_once(functions: str) -> None:
+    source = TokenFunction(f"{functions}:hanging", BLOCK)
+    for _ in range(2):
+        with raises("token_function_late", UnavailableError):
+            current(source, Deadline.after_ms(50))
+    own = sys.modules[functions]
+    assert len(own.calls) == 1, "a call that hangs keeps a thread"
+    own.going_on.set()
+    assert current(source, soon()).value == "late"
+
+
+@pytest.mark.parametrize("end", [10**400, float("nan"), float("inf"), -1, True, "soon"])
+def test_an_end_that_is_no_time_is_unknown(end: object) -> None:
+    body = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
+    assert tokens.token_of(f"e30.{body}.x").ends_at is None
 
 
 def test_claims_of_anything(issuer: Issuer) -> None:

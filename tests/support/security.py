@@ -35,6 +35,7 @@ from eos.errors import UnavailableError
 from eos.local.broker_node import HOST, free_ports
 from eos.local.embedded_kafka import EmbeddedKafka
 from support import kafka_io
+from support.tokens import Issuer
 from support.waiting import wait_until
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -224,6 +225,14 @@ def _only(binding: AclBinding) -> AclBindingFilter:
         binding.operation,
         binding.permission_type,
     )
+
+
+@contextmanager
+def token_kafka(folder: Path) -> Iterator[tuple[SecuredKafka, Issuer]]:
+    """A broker with listeners for tokens, and the issuer whose keys it has."""
+    issuer = Issuer()
+    with secured_kafka(folder, issuer.write_jwks(folder / "jwks.json")) as secured:
+        yield secured, issuer
 
 
 @contextmanager
