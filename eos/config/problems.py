@@ -89,7 +89,9 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         subject = "" if self.severity == "error" else f"{self.severity}: "
-        return f"{self.path}:{self.line}:{self.column}: {subject}{self.message}"
+        # A value that is in no file, such as an argument of a Python job, has no line.
+        place = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{place}: {subject}{self.message}" if place else f"{subject}{self.message}"
 
 
 class Place(NamedTuple):

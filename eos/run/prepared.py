@@ -24,6 +24,7 @@ from eos.transform.functions import load
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
+    from eos.transform.functions import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,21 @@ class PreparedRun:
 def prepare(pipeline: PipelineFile, options: RunOptions) -> PreparedRun:
     """Load what the pipeline file names. Raise EosError if something is wrong with it."""
     profile = load_profile(options.profile, pipeline.project_root)
+    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    return prepare_with(pipeline, profile, functions, options)
+
+
+def prepare_with(
+    pipeline: PipelineFile,
+    profile: Profile,
+    transforms: Sequence[Transform],
+    options: RunOptions,
+) -> PreparedRun:
+    """Return a run of the pipeline with this profile and these steps, which are loaded already."""
     is_later = options.bootstrap_from is not None
     addresses = _addresses(profile, options.bootstrap, is_later=is_later)
-    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     observers = load_observers(profile)
-    planned = with_deployment(plan(pipeline, profile, addresses, functions))
+    planned = with_deployment(plan(pipeline, profile, addresses, transforms))
     return PreparedRun(planned, profile, observers, CrashPlan.from_environment())
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The largest Arrow batch that a Python worker gets, whatever the size of its rows. A worker needs a
 # few times as much memory. Twice the size takes 40 MB more and encodes no faster.
 ARROW_BYTES_MAX = 4 * 1024 * 1024
-_SESSION = {
+SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
     # RocksDB keeps state outside the JVM's heap, and transformWithState requires it. A checkpoint
@@ -26,7 +26,7 @@ _SESSION = {
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
     ".state.RocksDBStateStoreProvider",
 }
-_REQUIRED = {
+REQUIRED = {
     # Rule "one epoch, one attempt": a speculative copy of a writing task would send under the
     # identity of the first.
     "spark.speculation": "false",
@@ -152,7 +152,7 @@ def executor_options(master: str, configured: str) -> str:
 
 def require_once(configured: Callable[[str], str | None]) -> None:
     """Raise UsageError for a setting with which Spark may repeat a writing task in an attempt."""
-    for key, required in _REQUIRED.items():
+    for key, required in REQUIRED.items():
         value = configured(key) or required
         if value != required:
             raise UsageError(
@@ -169,7 +169,7 @@ def another_session(spark: SparkSession, pool: str) -> SparkSession:
     Jobs of this thread, and of queries that it starts, run in the scheduler's pool `pool`.
     """
     found = spark.newSession()
-    for key in _SESSION:
+    for key in SESSION:
         found.conf.set(key, str(spark.conf.get(key)))
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
     return found
@@ -197,7 +197,7 @@ def open_session(name: str) -> SparkSession:
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     configured = SparkConf()
     require_once(configured.get)
-    builder = SparkSession.builder.appName(name).config(map=dict(_REQUIRED))
+    builder = SparkSession.builder.appName(name).config(map=dict(REQUIRED))
     for key, value in unless_set(configured.get("spark.master") or "").items():
         builder = builder.config(key, configured.get(key) or value)
     options = executor_options(
@@ -219,7 +219,7 @@ def open_session(name: str) -> SparkSession:
             hint="check that this is the master's address, that it is reachable, and that it runs "
             "the same version of Spark; Spark's log has more details",
         ) from error
-    for key, value in _SESSION.items():
+    for key, value in SESSION.items():
         spark.conf.set(key, configured.get(key) or value)
     look_up_once(spark)
     _leave_no_socket(spark)

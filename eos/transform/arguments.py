@@ -26,11 +26,14 @@ def fit_arguments(
     call: Callable[..., Any],
     arguments: Mapping[str, Any],
     tables: Sequence[str] = (),
+    *,
+    converts: bool = True,
 ) -> dict[str, Any]:
     """Return the arguments, converted to the annotated types: a list becomes a tuple, for instance.
 
     Raise TransformError with all arguments that don't fit. Annotations that no YAML value can have
-    are ignored. `tables` names more arguments: lookup tables, which are passed at the call.
+    are ignored. `tables` names more arguments: lookup tables, which are passed at the call. Unless
+    `converts`, the arguments are Python's own values, and only their names are checked.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
@@ -54,7 +57,7 @@ def fit_arguments(
     problems += [f"has no argument `{key}`{did_you_mean_note(key, known)}" for key in unknown]
     problems += [f"needs the argument `{name}`" for name in missing]
     found = dict(arguments)
-    hints = _hints(call)
+    hints = _hints(call) if converts else {}
     for name in [each for each in known if each in arguments and each in hints]:
         try:
             found[name] = _convert(arguments[name], hints[name])

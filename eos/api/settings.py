@@ -1,0 +1,27 @@
+"""The Spark settings of a session in which jobs can run."""
+
+from __future__ import annotations
+
+from eos.launch.spark import LOCAL, delta_conf
+from eos.local.jars import DELTA, SPARK, ensure
+from eos.local.java import AVRO_LIMITS
+from eos.spark.session import REQUIRED, unless_set
+
+
+def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, str]:
+    """Return the settings for `SparkSession.builder.config(map=...)`.
+
+    They let no task be repeated within a transaction, and name the jars of Kafka's connector, and
+    with `delta` those of Delta. Jars that are not in the cache are downloaded, unless
+    `EOS_OFFLINE=1` is set. With a local `master`, rows reach Python workers faster.
+    """
+    sets = (SPARK, DELTA) if delta else (SPARK,)
+    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    found = {**REQUIRED, "spark.jars": ",".join(jars)}
+    found["spark.driver.extraJavaOptions"] = " ".join(AVRO_LIMITS)
+    if delta:
+        found |= delta_conf({})
+    if master is not None:
+        found |= {"spark.master": master, **unless_set(master)}
+        found |= LOCAL if master.startswith("local") else {}
+    return found
