@@ -77,9 +77,11 @@ class CrashPlan:
     tasks: tuple[TaskFault, ...] = ()
 
     @classmethod
-    def from_environment(cls) -> CrashPlan:
-        """Return the plan from the environment. Only the driver calls this: its parent is the JVM
-        that spark-submit started."""
+    def from_environment(cls, jvm: int | None = None) -> CrashPlan:
+        """Return the plan from the environment. Only the driver calls this.
+
+        `jvm` is the process id of its JVM. By default it is the driver's parent, which spark-submit
+        started."""
         text = os.environ.get("EOS_CRASH_AT", "")
         if not text:
             return cls(tasks=_task_faults())
@@ -94,7 +96,7 @@ class CrashPlan:
                 hint="expected POINT:before|after:python|jvm|both, with POINT one of "
                 f"{', '.join(points)}",
             )
-        driver, jvm = os.getpid(), os.getppid()
+        driver, jvm = os.getpid(), os.getppid() if jvm is None else jvm
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
         log = os.environ.get("EOS_CRASH_LOG", "")
         name = os.environ.get("EOS_CRASH_SIGNAL", "KILL")

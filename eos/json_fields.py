@@ -89,6 +89,15 @@ class Fields:
         for number, each in enumerate(self._list(name)):
             yield Fields(each, f"{self._at(name)}[{number}]")
 
+    def texts(self, name: str, characters_max: int, texts_max: int) -> tuple[str, ...]:
+        """Return a field that is a list of texts; none if it is absent."""
+        found = self._list(name)
+        if len(found) > texts_max or not all(
+            isinstance(each, str) and len(each) <= characters_max for each in found
+        ):
+            raise self._wrong(name, f"a list of {texts_max} texts at most")
+        return tuple(found)
+
     def rows(self, name: str, types: Sequence[type]) -> None:
         """Raise FieldError unless the field is absent or a list of lists, each with values of these
         types."""

@@ -28,7 +28,7 @@ _SHARED = stat.S_ISGID | stat.S_IRWXG
 _OTHERS = stat.S_IRWXO
 _BY_SPARK = "checkpoints"  # Spark creates this folder
 # The state root's folders that contain records, locks or logs, so they are private.
-_OWN = (_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "stops", "verified")
+_OWN = (_BY_SPARK, "audit", "broker", "dedup", "jobs", "locks", "logs", "ship", "stops", "verified")
 
 
 def create_folder(folder: Path) -> Path:

@@ -11,45 +11,65 @@ from typing import TYPE_CHECKING, Any, Literal
 from eos.api.declaration import pipeline_of, profile_of
 from eos.api.formats import AnyFormat, declared
 from eos.api.kafka import Kafka
-from eos.api.query import Query, started
-from eos.api.stream import Stream
+from eos.api.query import Query, run_to_end, started
+from eos.api.stream import Frame, Stream
 from eos.errors import UsageError, naming
 from eos.observe.events import Event
+from eos.run.batch_run import require_run_id
 from eos.run.observing import LoadedObserver
 from eos.run.prepared import PreparedRun, RunOptions, prepare_with
-from eos.spark.adopted_session import require_classic
+from eos.spark.adopted_session import jvm_process, require_classic
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from eos.config.model import PipelineFile
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Observer = Callable[[Event], object]
 
 
-def exactly_once(stream: Stream, name: str, *, kafka: Kafka | None = None) -> Job:
+def exactly_once(stream: Stream | DataFrame, name: str, *, kafka: Kafka | None = None) -> Job:
     """Return a job that writes the stream's rows to topics and tables, each once.
 
     `name` is the pipeline's name: its ledger, transactional id and consumer group are named after
     it, and the commands (`eos status NAME`) find it by this name. So keep it.
+
+    `stream` may also be a DataFrame, with `kafka` as the cluster to write to. If it is streaming,
+    only Spark's checkpoint knows its offsets: a lost checkpoint stops the job. If it is not, `run`
+    writes it.
     """
-    if not isinstance(stream, Stream):
+    if isinstance(stream, Stream):
+        _require_same(name, stream.kafka, kafka)
+        require_classic(stream.spark)
+        return Job(stream, name)
+    session = getattr(stream, "sparkSession", None)
+    if session is None:
         raise UsageError(
             "job_source_unsupported",
             f"eos.exactly_once got a {type(stream).__name__}; expected the result of "
-            "eos.read_kafka",
-            hint="read the topics with `eos.read_kafka(spark, topic, kafka=...)`, and move the "
-            "operations on the DataFrame into a function: `.transform(function)`",
+            "eos.read_kafka, or a DataFrame",
+            hint="read the topics with `eos.read_kafka(spark, topic, kafka=...)`",
         )
-    require_classic(stream.spark)
-    if kafka is not None and kafka != stream.kafka:
+    require_classic(session)
+    if kafka is None:
+        raise UsageError(
+            "job_cluster_missing",
+            f"the job {name!r} writes a DataFrame, and has no Kafka cluster to write to",
+            hint='pass it: `eos.exactly_once(frame, name, kafka=eos.Kafka("host:9092"))`',
+        )
+    return Job(Frame(stream, kafka), name)
+
+
+def _require_same(name: str, source: Kafka, target: Kafka | None) -> None:
+    if target is not None and target != source:
         raise UsageError(
             "job_clusters_differ",
             f"the job {name!r} has another Kafka cluster than its source; one transaction can't "
             "span two clusters",
-            hint="leave out `kafka`, or pass the source's; copy topics between clusters with "
-            "MirrorMaker",
+            hint="leave out `kafka`, or pass the source's; to write to another cluster, read the "
+            "topics into a DataFrame with Spark's own source, and pass that",
         )
-    return Job(stream, name)
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ class Job:
 
     `exactly_once` makes it. `start` runs it."""
 
-    stream: Stream
+    stream: Stream | Frame
     name: str
     topics: tuple[Mapping[str, Any], ...] = ()
     tables: tuple[Mapping[str, Any], ...] = ()
@@ -152,6 +172,7 @@ class Job:
 
         Raise EosError if the job can't start.
         """
+        self._require_streaming()
         trigger: dict[str, Any] = {"every": every}
         if available_now or once:
             trigger = {"available_now": True} if available_now else {"once": True}
@@ -159,9 +180,32 @@ class Job:
         pipeline = self._pipeline({**settings, "transaction": {"timeout": transaction_timeout}})
         options = RunOptions(take_over=take_over, accepts_state_loss=accept_state_loss)
         prepared = self._prepared(pipeline, state, deployment, profile, options)
-        extra = [LoadedObserver(_name(each), partial(_self, each)) for each in observers]
-        every_observer = [*prepared.observers, *extra]
-        return started(self.stream.spark, replace(prepared, observers=every_observer), options)
+        prepared = _observed(prepared, observers)
+        return started(self.stream.spark, prepared, options, self.declared())
+
+    def run(
+        self,
+        id: str,  # noqa: A002 - the name that fits
+        state: str | Path | None = None,
+        *,
+        transaction_timeout: str = "10 minutes",
+        deployment: str | None = None,
+        profile: str | Path | Mapping[str, Any] | None = None,
+        observers: Iterable[Observer] = (),
+        take_over: bool = False,
+    ) -> bool:
+        """Write a DataFrame that is not streaming, in one transaction. Return whether it was
+        written now: a run whose `id` is in the ledger already writes nothing.
+
+        The ledger keeps the ids of the last 1,000 runs. The other arguments are those of `start`.
+        """
+        require_run_id(id)
+        self._require_batch()
+        pipeline = self._pipeline({"transaction": {"timeout": transaction_timeout}})
+        options = RunOptions(take_over=take_over)
+        prepared = self._prepared(pipeline, state, deployment, profile, options)
+        prepared = _observed(prepared, observers)
+        return run_to_end(self.stream.spark, prepared, options, self.declared(), id)
 
     def check(self) -> None:
         """Raise UsageError if an argument of the job is invalid. Sends no request."""
@@ -174,6 +218,42 @@ class Job:
         sink |= {"dead_letter": dict(self.rejected)} if self.rejected else {}
         sink = {key: each for key, each in sink.items() if each}
         return {"version": 1, "name": self.name, **self.stream.declared(), "sink": sink}
+
+    def _require_streaming(self) -> None:
+        if not isinstance(self.stream, Frame):
+            return
+        if not self.stream.frame.isStreaming:
+            raise UsageError(
+                "job_not_streaming",
+                f"the job {self.name!r} writes a DataFrame that is not streaming",
+                hint='`job.run(id="2026-11-23")` writes it once, however often it is called',
+            )
+        if self.tables:
+            raise UsageError(
+                "job_table_unsupported",
+                f"the job {self.name!r} writes the Delta table {self.tables[0]['path']}, but its "
+                "source is a DataFrame: after a crash, rows that only the topics have could not be "
+                "read again for the table",
+                hint="read the topics with eos.read_kafka, or write the table by a second job that "
+                "reads the target topic",
+            )
+
+    def _require_batch(self) -> None:
+        stream = self.stream
+        if not isinstance(stream, Frame) or stream.frame.isStreaming:
+            raise UsageError(
+                "job_streaming",
+                f"the job {self.name!r} reads a stream, which has no end",
+                hint="`job.start(available_now=True)` reads what exists now, and ends",
+            )
+        if self.tables:
+            raise UsageError(
+                "job_table_unsupported",
+                f"the job {self.name!r} writes the Delta table {self.tables[0]['path']}, but its "
+                "source is a DataFrame: rows that only the topics have could not be read again "
+                "for the table",
+                hint="write the table by a second job that reads the target topic",
+            )
 
     def _pipeline(self, settings: Mapping[str, Any]) -> PipelineFile:
         return pipeline_of({**self.declared(), **settings})
@@ -195,7 +275,16 @@ class Job:
         own |= {"deployment": deployment} if deployment is not None else {}
         with naming(self.name):
             chosen = profile_of(profile, own)
-            return prepare_with(pipeline, chosen, self._transforms(pipeline), options)
+            steps, jvm = self._transforms(pipeline), jvm_process(self.stream.spark)
+            prepared = prepare_with(pipeline, chosen, steps, options, jvm)
+        if isinstance(self.stream, Frame):
+            return replace(prepared, frame=self.stream.frame)
+        return prepared
+
+
+def _observed(prepared: PreparedRun, observers: Iterable[Observer]) -> PreparedRun:
+    extra = [LoadedObserver(_name(each), partial(_self, each)) for each in observers]
+    return replace(prepared, observers=[*prepared.observers, *extra])
 
 
 def _self(observer: Observer) -> Observer:

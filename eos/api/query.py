@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from eos import private_files
+from eos.config import saved_job
 from eos.errors import EosError, exit_code, unexpected
 from eos.launch.native_library import ensure_native
 from eos.observe import events
+from eos.run.batch_run import run_batch
 from eos.run.host import Host, Shared
 from eos.run.pipeline import run_once
 from eos.run.prepared import PreparedRun, RunOptions
 from eos.run.shutdown import STOP_S_MAX, Stopping
 from eos.run.stop_watch import locked
-from eos.spark.adopted_session import adopted, require_classic
+from eos.spark.adopted_session import adopted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,32 +138,72 @@ class Query:
             self._reason = event.reason
 
 
-def started(spark: SparkSession, prepared: PreparedRun, options: RunOptions) -> Query:
-    """Start a job in the application of the user's session, and return its query."""
+def started(
+    spark: SparkSession,
+    prepared: PreparedRun,
+    options: RunOptions,
+    declared: Mapping[str, Any],
+) -> Query:
+    """Start a job in the application of the user's session, and return its query.
+
+    `declared` has the job's keys, which are saved for the commands.
+    """
     query = Query(prepared)
+
+    def run() -> None:
+        with _host(spark, prepared, options, declared, query) as host:
+            run_once(prepared, options, host)
+
+    _prepare(prepared)
+    query._start(run)  # noqa: SLF001 - its own module
+    return query
+
+
+def run_to_end(
+    spark: SparkSession,
+    prepared: PreparedRun,
+    options: RunOptions,
+    declared: Mapping[str, Any],
+    run_id: str,
+) -> bool:
+    """Run a batch job to its end. Return whether it wrote its rows now, and not before."""
+    _prepare(prepared)
+    with _host(spark, prepared, options, declared, Query(prepared)) as host:
+        return run_batch(prepared, options, host, run_id)
+
+
+def _prepare(prepared: PreparedRun) -> None:
+    profile = prepared.profile
+    private_files.prepare_root(profile.local_root, profile.state.group)
+    ensure_native()
+
+
+@contextmanager
+def _host(
+    spark: SparkSession,
+    prepared: PreparedRun,
+    options: RunOptions,
+    declared: Mapping[str, Any],
+    query: Query,
+) -> Iterator[Host]:
+    """Hold the job's lock within the context, and save its declaration."""
     planned, profile = prepared.planned, prepared.profile
     has_avro = any(each.kind == "avro" for each in planned.outputs.columns.values())
     has_avro |= "avro" in (planned.decode.key.kind, planned.decode.value.kind)
     has_delta = bool(planned.tables) or any(each.kind == "delta" for each in planned.lookups)
+    saved = saved_job.path_of(profile.state.root, profile.names.prefix, prepared.name)
     stopping = query._stopping  # noqa: SLF001 - its own module
-    shared = Shared(None, query._note)  # noqa: SLF001
 
     def open_session() -> SparkSession:
         return adopted(spark, prepared.name, delta=has_delta, avro=has_avro)
 
-    def run() -> None:
-        is_forced = options.take_over
-        with (
-            prepared.naming_errors(),
-            locked(prepared.planned, stopping, is_forced=is_forced) as lock,
-        ):
-            run_once(prepared, options, Host(stopping, lock, open_session, shared))
-
-    require_classic(spark)
-    private_files.prepare_root(profile.local_root, profile.state.group)
-    ensure_native()
-    query._start(run)  # noqa: SLF001
-    return query
+    with (
+        prepared.naming_errors(),
+        locked(planned, stopping, is_forced=options.take_over) as lock,
+    ):
+        if saved is not None:
+            saved_job.save(saved, declared)
+        yield Host(stopping, lock, open_session, Shared(None, query._note))  # noqa: SLF001
 
 
 def _nothing() -> None:

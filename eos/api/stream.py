@@ -12,7 +12,7 @@ from eos.api.steps import Step, checked
 from eos.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Answer = Literal["fail", "dead_letter", "drop"]
 Start = str | Mapping[str, Any]
@@ -62,6 +62,22 @@ def read_kafka(
         "reader": reader,
     }
     return Stream(spark, kafka, source)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A DataFrame of the user's own as the source of a job. It has its own steps already."""
+
+    frame: DataFrame
+    kafka: Kafka  # the target
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.frame.sparkSession
+
+    def declared(self) -> dict[str, Any]:
+        return {"source": {"dataframe": True}}
 
 
 @dataclass(frozen=True)

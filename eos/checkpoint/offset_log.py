@@ -62,11 +62,16 @@ class CheckpointState:
 
 
 class Checkpoint:
-    """One checkpoint folder of a query with one Kafka source."""
+    """One checkpoint folder of a query with one Kafka source.
 
-    def __init__(self, files: Files, location: str) -> None:
+    With `is_opaque`, the query has other sources. Their offsets are not read, and no micro-batch
+    has any here.
+    """
+
+    def __init__(self, files: Files, location: str, *, is_opaque: bool = False) -> None:
         self.location = location.rstrip("/")
         self._files = files
+        self._is_opaque = is_opaque
 
     @property
     def name(self) -> str:
@@ -99,9 +104,12 @@ class Checkpoint:
         return bool(listed(self._files, f"{self.location}/state"))
 
     def ends(self, batch_id: int) -> Offsets:
-        return parse_ends(*self._text(f"offsets/{batch_id}"))
+        text, path = self._text(f"offsets/{batch_id}")
+        return _none_in(text, path) if self._is_opaque else parse_ends(text, path)
 
     def ranges(self, batch_id: int) -> Ranges:
+        if self._is_opaque:
+            return Ranges({}, self.ends(batch_id))
         ends = self.ends(batch_id)
         if batch_id == 0:
             starts = parse_starts(*self._text("sources/0/0"))
@@ -270,6 +278,15 @@ def parse_ends(text: str, path: str) -> Offsets:
     if len(lines) > 3 and len(set(lines[2:])) == 1:
         text = "\n".join(lines[:3])
     return _parse(text, path, lines_expected=3)
+
+
+def _none_in(text: str, path: str) -> Offsets:
+    """Return no offsets. Raise if the text is not that of `offsets/<N>` with one source or more."""
+    lines = text.rstrip("\n").split("\n")
+    if lines[0] not in ("v1", "v2") or len(lines) < 3:
+        error = ValueError(f"{len(lines)} lines, version {lines[0][:20]!r}")
+        raise _unreadable_error(path, error)
+    return {}
 
 
 def parse_starts(text: str, path: str) -> Offsets:

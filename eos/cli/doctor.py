@@ -20,7 +20,7 @@ from eos.printable import escaped
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline) if options.pipeline else None
+    pipeline = find_pipeline(options.pipeline, options.profile) if options.pipeline else None
     root = pipeline.project_root if pipeline else Path.cwd()
     profile = load_profile(options.profile, root)
     checks: list[Check] = []

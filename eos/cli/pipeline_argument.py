@@ -6,15 +6,41 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from eos.config import saved_job
 from eos.config.literals import duration_ms
-from eos.config.load import load_pipeline, name_of
+from eos.config.load import load_pipeline, load_profile, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.errors import UsageError
 from eos.launch.options import project_of
 
 
-def find_pipeline(argument: str) -> PipelineFile:
-    return load_pipeline(file_of(argument))
+def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:
+    """Return the pipeline of a command's argument.
+
+    A name may also be that of a Python job that ran with the state root of `profile`.
+    """
+    try:
+        return load_pipeline(file_of(argument))
+    except UsageError as error:
+        job = _saved_job(argument, profile) if error.code == "pipeline_not_found" else None
+        if job is None:
+            raise
+        return job
+
+
+def is_job(pipeline: PipelineFile) -> bool:
+    """Return whether the pipeline is a Python job, which has no file that could be run."""
+    return pipeline.path.suffix == ".json"
+
+
+def _saved_job(name: str, profile: str | None) -> PipelineFile | None:
+    project = project_of(Path.cwd() / "pipeline.yaml")
+    chosen = load_profile(profile, project)
+    path = saved_job.path_of(chosen.state.root, chosen.names.prefix, name)
+    if path is None or not path.is_file():
+        return None
+    found = load_pipeline(path)
+    return found.found_at(path, project, found.places)
 
 
 def file_of(argument: str) -> Path:
@@ -42,7 +68,8 @@ def file_of(argument: str) -> Path:
         "pipeline_not_found",
         f"there is no pipeline {argument!r} in {pipelines}, and no such file",
         hint="give the path of its pipeline.yaml, or its name inside its project; `ls "
-        f"{pipelines}` lists the pipelines",
+        f"{pipelines}` lists the pipelines. A Python job is found once it has run, with "
+        "the profile whose `state.root` it has",
     )
 
 

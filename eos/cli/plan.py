@@ -15,17 +15,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.pipeline_argument import find_pipeline
+from eos.cli.pipeline_argument import find_pipeline, is_job
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.errors import EosError, TransformError
+from eos.errors import EosError, TransformError, UsageError
 from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, choose_reader
 from eos.plan.tree import lines, mermaid, stages
 from eos.printable import escaped
-from eos.transform.functions import load
+from eos.transform.functions import load, named_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +36,22 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
+    if options.check and is_job(pipeline):
+        raise UsageError(
+            "job_check_unsupported",
+            f"{pipeline.name} is a Python job: its functions are in the job's own program, so "
+            "`--check` can't apply them",
+            hint="a start of the job makes the same checks before it fences another instance; "
+            "`eos plan NAME` without `--check` shows the plan",
+        )
     profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print on import
         root, is_preview = pipeline.project_root, not options.check
-        functions = load(pipeline.transform, root, pipeline.folder, is_preview=is_preview)
+        if is_job(pipeline):
+            functions = named_only(pipeline.transform)
+        else:
+            functions = load(pipeline.transform, root, pipeline.folder, is_preview=is_preview)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
     if options.against_running:
         return _compare(planned, profile, is_json=options.json)

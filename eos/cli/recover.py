@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error("--restore-tables needs --rewind-to OFFSET|TIME")
     command = command_of(options.pipeline, _options_to_repeat(options))
     with _readable():
-        pipeline = find_pipeline(options.pipeline)
+        pipeline = find_pipeline(options.pipeline, options.profile)
         profile = load_profile(options.profile, pipeline.project_root)
         with connected(pipeline, profile) as (planned, client):
             if verb is None:

@@ -25,7 +25,7 @@ from eos.suggestion import suggestion
 
 def run(options: argparse.Namespace) -> int:
     since_ms = _since_ms(options.since)
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(

@@ -28,7 +28,7 @@ from eos.report.units import time
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
     profile = load_profile(options.profile, pipeline.project_root)
     location = audit_location(profile)
     begin = since(options.since)

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 def _look(options: argparse.Namespace) -> Look:
     if options.pipeline is None:
         return _list(options.profile)
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
     profile = load_profile(options.profile, pipeline.project_root)
     # The pipeline as in a suggested next command, which needs the same profile.
     name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])

@@ -25,7 +25,7 @@ _WRITES_MS_MAX = 2_000  # a process that has acquired the lock writes its name w
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
     profile = load_profile(options.profile, pipeline.project_root)
     names = _names(pipeline.name, profile)
     began = time.monotonic()

@@ -43,7 +43,7 @@ _MORE = "more findings in earlier verifications"
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_pipeline(options.pipeline, options.profile)
     profile = load_profile(options.profile, pipeline.project_root)
     with connected(pipeline, profile) as (planned, client):
         rendered = _verify(planned, profile, client, options)

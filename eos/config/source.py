@@ -209,20 +209,33 @@ Read = Annotated[
 Reader = Literal["auto", "arrow", "spark"]
 
 
+def _no_topics() -> KafkaSource:
+    return KafkaSource.model_construct()
+
+
 class Source(Strict):
     """The source: its topics, the formats of key and value, and the handling of malformed records.
 
     A record is malformed if it is not valid JSON, Avro, Protobuf or UTF-8, or does not match its
     schema. `on_error: fail` ends the run, `dead_letter` writes the record to the dead letter topic,
     `drop` drops and counts it. `reader` is the code that reads the records: this project's Arrow
-    reader, or Spark's Kafka source. `auto` uses Arrow wherever it can.
+    reader, or Spark's Kafka source. `auto` uses Arrow wherever it can. `dataframe` is only in the
+    declaration of a Python job, whose source is a DataFrame of its own.
     """
 
-    kafka: KafkaSource
+    kafka: KafkaSource = Field(default_factory=_no_topics)
+    dataframe: Literal[True] | None = None
     reader: Reader = "auto"
     key: Read = "binary"
     value: Read = "binary"
     on_error: Answer = "fail"
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Source:
+        has_topics = "kafka" in self.model_fields_set
+        if has_topics == (self.dataframe is not None):
+            raise ValueError("expected `kafka`, the topics to read")
+        return self
 
     @property
     def reads_latest(self) -> bool:

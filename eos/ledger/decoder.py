@@ -25,7 +25,17 @@ from eos.json_fields import (
 from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.receipt import BATCHES_MAX, AppendedBatch
-from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, RowCounts, TableState
+from eos.ledger.record import (
+    FORMAT,
+    RUN_ID_MAX,
+    RUNS_MAX,
+    Ends,
+    Kind,
+    LedgerRecord,
+    Position,
+    RowCounts,
+    TableState,
+)
 
 # Names of checkpoint folders, as `startup.checkpoint_dir` makes them. The name is joined to the
 # state root, so no other form is accepted.
@@ -206,6 +216,7 @@ def _position(fields: Fields) -> Position:
         keeps_state=fields.flag("keeps_state"),
         validate_first=fields.number("validate_first", 0, _VALIDATE_FIRST_MAX, 0),
         checkpoint=fields.text("checkpoint", "", pattern=_CHECKPOINT),
+        runs=fields.texts("runs", RUN_ID_MAX, RUNS_MAX),
         tables={name: _table_state(tables.object(name)) for name in tables.value},
     )
 

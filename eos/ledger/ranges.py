@@ -39,7 +39,9 @@ class PlannedBatch:
     """A micro-batch as Spark planned it: its ids, and the offsets that it reads.
 
     A partition that Spark sees for the first time has no start. `is_cut`: Spark planned more than
-    these ranges, so the next run can't resume with Spark's checkpoint.
+    these ranges, so the next run can't resume with Spark's checkpoint. `is_opaque`: the source is
+    not Kafka, so there are no ranges, and its ids alone identify a micro-batch. `run_id` is that of
+    a batch job's run.
     """
 
     query_id: str
@@ -48,6 +50,8 @@ class PlannedBatch:
     ends: Ends
     is_stateful: bool = False
     is_cut: bool = False
+    is_opaque: bool = False
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,9 @@ def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends
     """
     if _is_that(position, step):
         return Decision(is_done=True, starts=step.ends, floors={})
+    if step.is_opaque:
+        _require_next(pipeline, position, step)
+        return Decision(is_done=False, starts={}, floors={})
     for tp in sorted(step.ends):
         _require_adjacent(pipeline, position, step, tp, earliest)
     known = position.ends
@@ -101,6 +108,24 @@ def _is_that(position: Position, step: PlannedBatch) -> bool:
     """
     return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
         position.ends.get(tp) == end for tp, end in step.ends.items()
+    )
+
+
+def _require_next(pipeline: str, position: Position, step: PlannedBatch) -> None:
+    """Raise PromiseBrokenError unless this micro-batch follows the ledger's last one, or is the
+    first of all."""
+    wanted = (position.query_id, position.batch_id + 1)
+    if (step.query_id, step.batch_id) == (wanted if position.query_id else (step.query_id, 0)):
+        return
+    known = f"micro-batch {position.batch_id} of query {position.query_id}"
+    last = known if position.query_id else "no micro-batch"
+    raise PromiseBrokenError(
+        "batch_out_of_order",
+        f"{pipeline}: Spark runs micro-batch {step.batch_id} of query {step.query_id}, but the "
+        f"ledger ends with {last}: running it would lose or repeat rows",
+        hint="was the checkpoint restored from a copy, or did another program use it? Restore the "
+        "newest one. Only the checkpoint knows the offsets of a DataFrame's source",
+        pipeline=pipeline,
     )
 
 

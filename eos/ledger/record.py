@@ -23,6 +23,9 @@ from eos.kafka.records.record_batch import Columns, encode, stamp
 from eos.ledger.receipt import Receipt
 
 FORMAT = 1
+# The ids of the last runs of a batch job, which the ledger keeps.
+RUNS_MAX = 1_000
+RUN_ID_MAX = 100  # characters
 # Fields of a position that a record contains only if they are set.
 _OPTIONAL = (
     "is_reset",
@@ -31,6 +34,7 @@ _OPTIONAL = (
     "accepts_gap",
     "keeps_state",
     "validate_first",
+    "runs",
 )
 
 Ends = Mapping[TopicPartition, int]
@@ -96,6 +100,7 @@ class Position:
     - `validate_first`: in how many of the next micro-batches dedup validates records before
       writing.
     - `keeps_state`: the checkpoint has Spark's state for these ends, which can't be recreated.
+    - `runs`: the ids of the last runs of a batch job, at most 1,000.
     - `tables`: the Delta sinks by name, as of before this record. An attempt's own rows are written
       after its transaction, so the next record contains their versions.
     """
@@ -110,6 +115,7 @@ class Position:
     accepts_gap: bool = False
     keeps_state: bool = False
     validate_first: int = 0
+    runs: tuple[str, ...] = ()
     tables: Mapping[str, TableState] = field(default_factory=dict)
 
 
@@ -235,8 +241,11 @@ def advanced(
     batch_id: int,
     topic_ids: Mapping[str, str],
     producers: str = "",
+    run_id: str = "",
 ) -> Position:
     """Return the position after a micro-batch. Partitions that it did not read keep their ends.
+
+    `run_id` is that of a batch job's run.
 
     If no `producers` is given, the position names no dedup states, because the earlier ones would
     be older than its ends.
@@ -250,6 +259,7 @@ def advanced(
         is_reset=False,
         producers=producers,
         accepts_gap=False,
+        runs=(*position.runs, run_id)[-RUNS_MAX:] if run_id else position.runs,
     )
 
 

@@ -76,6 +76,7 @@ class Plan:
     dead_letters: DeadLetterSink | None = None
     output_mode: str = "append"
     is_stateful: bool = False  # set once the stream was checked
+    is_dataframe: bool = False  # the source is a DataFrame of a Python job, and no topics
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
@@ -190,6 +191,8 @@ def plan(
         ),
         dead_letters=dead_letters,
         output_mode=pipeline.output_mode,
+        is_stateful=pipeline.source.dataframe is True,  # only its checkpoint knows its offsets
+        is_dataframe=pipeline.source.dataframe is True,
         security=profile.kafka.security,
         client=profile.kafka.client,
         dedup=dedup(by),

@@ -46,7 +46,9 @@ def choose_reader(plan: Plan, no_library: str) -> ReaderChoice:
     if declared == "spark":
         return ReaderChoice("spark", setting)
     unusable = no_library
-    if plan.is_stateful:
+    if plan.is_dataframe:
+        unusable = "the rows come from a DataFrame of the job"
+    elif plan.is_stateful:
         unusable = "a step keeps state, and Spark reads the records of a stateful query itself"
     if not unusable:
         return ReaderChoice("arrow")

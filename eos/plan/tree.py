@@ -89,6 +89,9 @@ def _distinct(by: Distinct) -> Stage:
 
 def _source(planned: Plan) -> Stage:
     source = planned.source
+    if planned.is_dataframe:
+        facts = ["read by Spark; only its checkpoint knows the offsets", _trigger(planned)]
+        return Stage("source", "a DataFrame of the job", facts)
     topics = ", ".join(planned.source_topics) or f"all topics that match {source.pattern}"
     facts = [f"begins at {_start(source.start)} if the ledger is empty", foreseen(planned)]
     if not planned.is_once:

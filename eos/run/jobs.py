@@ -79,7 +79,8 @@ class Jobs:
 
     @property
     def is_in_one_task(self) -> bool:
-        return self.ranges.records_max <= ONE_TASK_RECORDS_MAX
+        is_known = not self.stages.plan.is_dataframe
+        return is_known and self.ranges.records_max <= ONE_TASK_RECORDS_MAX
 
     def collect(self, job: DataFrame, step: str = "validate for dedup") -> Sequence[Any]:
         """Run the job and return its rows. Spark's UI shows `step`.

@@ -51,6 +51,7 @@ from eos.run.stages import Stages
 from eos.run.stop_watch import locked
 from eos.run.target_guard import TargetGuard
 from eos.run.task_errors import task_error
+from eos.spark.adopted_session import in_session
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import DedupRun, dedup_of, repeated
 from eos.spark.failure import Failure
@@ -131,7 +132,7 @@ def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
             audit = audit_of(profile, planned, client, bus)
             clients = (spark, client, planned, bus, prepared.crash)
             with watching_brokers(client, bus):
-                _Run(*clients, host, audit, options, profile, live).run()
+                _Run(*clients, host, audit, options, profile, live, prepared.frame).run()
 
 
 def _shown(bus: Bus, pipeline: str, host: Host) -> AbstractContextManager[ProgressLine | None]:
@@ -166,6 +167,7 @@ class _Run:
     options: RunOptions
     profile: Profile
     live: ProgressLine | None  # only on a terminal
+    frame: DataFrame | None  # a Python job's own
 
     @property
     def stopping(self) -> Stopping:
@@ -223,7 +225,7 @@ class _Run:
         with still_ours(batches.coordinator, batches.ledger):
             chosen = self._choose_checkpoint(planned, files, batches, last)
             location, batches.position = chosen.location, chosen.position
-            checkpoint = Checkpoint(files, location)
+            checkpoint = Checkpoint(files, location, is_opaque=planned.is_dataframe)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
                 dedup.require(batches.position)
@@ -300,6 +302,8 @@ class _Run:
         return choose(planned, files, before, last, identity, self.bus, accepts=accepts)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
+        if self.frame is not None:
+            return in_session(self.frame, self.spark)
         return source_of(planned, starts).stream(self.spark)
 
     def _acquire_pipeline(
@@ -351,7 +355,7 @@ class _Run:
                 stack.enter_context(self.stopping.attached(running, batches))
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
-                if self.profile.is_observed:
+                if self.profile.is_observed and not self.planned.is_dataframe:
                     lag = lag_watch(running, query, batches, self.bus.emit)
                     stack.enter_context(watching_lag(lag))
 

@@ -38,7 +38,8 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             "a sink's expressions group rows, or drop duplicates",
             hint="a sink's expression computes from one row; aggregate rows in a step",
         )
-    require_lasting(plan, stream)
+    if not plan.is_dataframe:  # a job's own DataFrame has no rules
+        require_lasting(plan, stream)
     for message in _warnings(plan, out):
         bus.emit(events.Warned(message))
     return with_state(plan, state, bus)

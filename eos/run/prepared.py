@@ -23,6 +23,8 @@ from eos.startup.deployment import with_deployment
 from eos.transform.functions import load
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from eos.config.model import PipelineFile, Profile
     from eos.transform.functions import Transform
 
@@ -53,6 +55,7 @@ class PreparedRun:
     profile: Profile
     observers: Sequence[LoadedObserver]
     crash: CrashPlan
+    frame: DataFrame | None = None  # of a Python job that reads no topics by this project
 
     @property
     def name(self) -> str:
@@ -84,13 +87,16 @@ def prepare_with(
     profile: Profile,
     transforms: Sequence[Transform],
     options: RunOptions,
+    jvm: int | None = None,
 ) -> PreparedRun:
-    """Return a run of the pipeline with this profile and these steps, which are loaded already."""
+    """Return a run of the pipeline with this profile and these steps, which are loaded already.
+
+    `jvm` is the process id of Spark's JVM if it is not this process's parent."""
     is_later = options.bootstrap_from is not None
     addresses = _addresses(profile, options.bootstrap, is_later=is_later)
     observers = load_observers(profile)
     planned = with_deployment(plan(pipeline, profile, addresses, transforms))
-    return PreparedRun(planned, profile, observers, CrashPlan.from_environment())
+    return PreparedRun(planned, profile, observers, CrashPlan.from_environment(jvm))
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:

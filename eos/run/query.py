@@ -61,7 +61,8 @@ class PipelineQuery:
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         stages, dedup = self.stages, self.stages.dedup
         planned = self._ranges(batch_id)
-        self._require_planned(batch_id, planned)
+        if not stages.plan.is_dataframe:
+            self._require_planned(batch_id, planned)
         ranges = self.planned = self._cut(planned)
         step = PlannedBatch(
             self._query_id,
@@ -70,6 +71,7 @@ class PipelineQuery:
             ranges.ends,
             stages.plan.is_stateful,
             is_cut=ranges != planned,
+            is_opaque=stages.plan.is_dataframe,
         )
         self._audit.require()
         if stages.tables is not None:

@@ -30,9 +30,10 @@ def scanned(spark: SparkSession, plan: Plan) -> int | None:
     far.
 
     Its steps run in Spark's query, before the rows reach an attempt. Return None for a stateless
-    plan.
+    plan, and for a job's own DataFrame, whose sources are not counted.
     """
-    return rows_scanned(spark, plan.names.pipeline) if plan.is_stateful else None
+    is_counted = plan.is_stateful and not plan.is_dataframe
+    return rows_scanned(spark, plan.names.pipeline) if is_counted else None
 
 
 def records_read(

@@ -17,7 +17,7 @@ from eos.errors import UsageError
 from eos.spark import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -42,13 +42,6 @@ def adopted(spark: SparkSession, pool: str, *, delta: bool, avro: bool) -> Spark
     It has a copy of the user's settings, functions and temporary views, and the settings that a
     job needs. Raise UsageError if exactly-once is not possible in this application.
     """
-    require_classic(spark)
-    if session.has_ended(spark):
-        raise UsageError(
-            "spark_session_stopped",
-            "the Spark session was stopped, so no job can start in it",
-            hint="open a new one with SparkSession.builder.getOrCreate()",
-        )
     configured = spark.sparkContext.getConf()
     master = str(spark.sparkContext.master)
     for key, required in session.REQUIRED.items():
@@ -65,8 +58,8 @@ def adopted(spark: SparkSession, pool: str, *, delta: bool, avro: bool) -> Spark
     return _copy(spark, pool)
 
 
-def require_classic(spark: object) -> None:
-    """Raise UsageError for a session of Spark Connect, or for something else."""
+def require_classic(spark: SparkSession) -> None:
+    """Raise UsageError for a session of Spark Connect, one that was stopped, or something else."""
     kind = type(spark)
     if kind.__module__.startswith("pyspark.sql.connect"):
         raise UsageError(
@@ -83,6 +76,30 @@ def require_classic(spark: object) -> None:
             f"expected a SparkSession, got {kind.__module__}.{kind.__name__}",
             hint="pass the session, such as `spark` in a notebook",
         )
+    if session.has_ended(spark):
+        raise UsageError(
+            "spark_session_stopped",
+            "the Spark session was stopped, so no job can start in it",
+            hint="open a new one with SparkSession.builder.getOrCreate()",
+        )
+
+
+def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """Return the same DataFrame in another session of the same application.
+
+    Spark runs a query with the settings of the session that its DataFrame belongs to."""
+    from pyspark.sql import DataFrame
+
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way to a plan
+    plan = frame._jdf.queryExecution().logical()  # noqa: SLF001
+    dataset = jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001
+
+
+def jvm_process(spark: SparkSession) -> int:
+    """Return the process id of the session's JVM."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _effective(key: str, configured: str | None, master: str) -> str:

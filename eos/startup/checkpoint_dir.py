@@ -55,7 +55,7 @@ def choose_checkpoint(
         current = f"{root}/{position.checkpoint}" if is_at_rest(planned, last) else None
     if current is None or position.is_reset:
         return fresh
-    checkpoint = Checkpoint(files, current)
+    checkpoint = Checkpoint(files, current, is_opaque=planned.is_dataframe)
     if checkpoint.planned() is None:
         return fresh
     why = _reason_to_replace(planned, checkpoint, position)

@@ -73,10 +73,11 @@ def choose(
     If the checkpoint lacks the state of the transforms and an operator accepts that loss
     (`accepts`), return a fresh checkpoint instead.
     """
+    accepts = accepts and not planned.is_dataframe  # it would read its source again from the start
     try:
         location = choose_checkpoint(planned, files, before, last, identity, bus)
         if not require_state(planned, files, location, before, accepts_loss=accepts):
-            if not before.is_reset:
+            if not before.is_reset and not planned.is_dataframe:
                 require_level(planned, Checkpoint(files, location), before)
             return ChosenCheckpoint(location, before)
     except PromiseBrokenError as error:

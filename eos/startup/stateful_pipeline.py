@@ -51,7 +51,7 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
     """Return the plan, marked as stateful if its transforms keep state. Raise TransformError if a
     setting does not work with stateful transforms."""
     require_allowed(plan, state)
-    if not state.operators:
+    if not state.operators or plan.is_dataframe:
         return plan
     if not state.is_bounded:
         bus.emit(
@@ -66,6 +66,9 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
 def require_allowed(plan: Plan, state: PlanState) -> None:
     """Raise TransformError if a setting of the plan does not work with transforms that keep state,
     or if it needs such transforms and there are none."""
+    if plan.is_dataframe:
+        _require_local_root(plan, "only the checkpoint knows the offsets of the job's DataFrame")
+        return
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
@@ -102,12 +105,16 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
             hint="deduplicate in a separate pipeline that writes to a topic, and let this pipeline "
             "read that topic",
         )
+    _require_local_root(plan, f"the transforms keep state ({state})")
+
+
+def _require_local_root(plan: Plan, reason: str) -> None:
     checkpoints = plan.names.checkpoints
     if local_path(checkpoints) is None:
         raise TransformError(
             "stateful_root_remote",
-            f"the transforms keep state ({state}), but the checkpoints are not in a folder of "
-            f"a local or mounted disk: {checkpoints}",
+            f"{reason}, but the checkpoints are not in a folder of a local or mounted disk: "
+            f"{checkpoints}",
             hint="set `state.root` to a folder on a local or mounted disk. In other stores a run "
             "that did not end cleanly is followed by a fresh checkpoint, so its state would be "
             "lost (docs/checkpoints.md)",
@@ -130,13 +137,25 @@ def require_state(
     caller uses a fresh checkpoint. If no micro-batch was committed, there is no state to lose.
     """
     checkpoint = Checkpoint(files, location)
-    has_state = checkpoint.planned() is not None and checkpoint.has_state()
+    has_state = checkpoint.planned() is not None
+    has_state &= plan.is_dataframe or checkpoint.has_state()
     if position.batch_id < 0 or has_state == plan.is_stateful:
         return False
     if accepts_loss:
         return True
     name = plan.names.pipeline
     done = _position_text(position)
+    if plan.is_dataframe:
+        raise PromiseBrokenError(
+            "dataframe_checkpoint_lost",
+            f"{name}: there is no checkpoint with the offsets of the job's DataFrame {done}: "
+            f"{location} has none. Only Spark's checkpoint knows them, so the job would read its "
+            "source again from the start",
+            hint="restore the checkpoint folder, and nothing is lost or repeated. Otherwise give "
+            "the job a new name, and let its source start where this one ended; a job that reads "
+            "by eos.read_kafka resumes by its ledger, without a checkpoint",
+            pipeline=name,
+        )
     if plan.is_stateful:
         message = f"the transforms keep state, but their state {done} is not in {location}"
         cause = (

@@ -297,9 +297,8 @@ class MicroBatches:
         topic_ids = self._same_topics(step)
         facts = work.prepare_commit()
         reached("all_acked:after")
-        after = advanced(
-            self.position, step.ends, step.query_id, step.batch_id, topic_ids, facts.producers
-        )
+        ids = step.query_id, step.batch_id
+        after = advanced(self.position, step.ends, *ids, topic_ids, facts.producers, step.run_id)
         after = replace(after, validate_first=facts.validate_first, is_reset=step.is_cut)
         attempt = AttemptRecord(
             number,

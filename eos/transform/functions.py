@@ -106,6 +106,21 @@ def load(
     return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
+def named_only(steps: Iterable[Step]) -> tuple[Transform, ...]:
+    """Return the steps of a Python job, for plans that are only shown. The job's functions are in
+    its own program, so they can't be called here."""
+
+    def missing(reference: str, step: Step) -> Function:
+        name, tables = step.name or "", tuple(step.tables)
+        return Function(reference, step.arguments, _no_code, (), name, tables=tables)
+
+    return tuple(_step(number, step, Path(), missing) for number, step in enumerate(steps, 1))
+
+
+def _no_code(*_: object, **__: object) -> None:
+    raise AssertionError("a plan that is only shown calls no function")
+
+
 def _step(
     number: int, step: Step, folder: Path, find: Callable[[str, Step], Function]
 ) -> Transform:

@@ -1,0 +1,229 @@
+"""Python jobs in a session that their own program opens: each record once, also after kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import kafka_io
+from support.brokers import Kafka
+from support.kafka_io import create_topics, fill, wait_closed
+
+from eos.faults import MOMENTS
+from eos.testing.crash import crash_at
+
+RECORDS = 400
+RUN_S_MAX = 900
+SESSION = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+}
+JOB = """
+import json, sys
+import eos
+from pyspark.sql import SparkSession, functions as f
+
+bootstrap, topic, state = sys.argv[1:4]
+conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
+spark = SparkSession.builder.config(map=conf).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+spark.range(3).createTempView("three")
+factor = 10
+
+
+def multiplied(rows):
+    return rows.withColumn("number", f.expr("CAST(value AS STRING)").cast("bigint") * factor)
+
+
+source = eos.read_kafka(spark, topic, kafka=eos.Kafka(bootstrap), max_records=100)
+job = (
+    eos.exactly_once(
+        source.transform(multiplied)
+        .sql("SELECT * FROM input WHERE number / 10 % 3 IN (SELECT id FROM three WHERE id < 2)"),
+        name=topic,
+    )
+    .to_topic(f"{topic}.out", key="number", value=eos.json(columns=["number"]),
+              create={"partitions": 2})
+    .to_topic(f"{topic}.large", key="number", value=eos.json(columns=["number"]),
+              where="number >= 3000", create={"partitions": 1})
+)
+"""
+DRAINED = """
+query = job.start(state, available_now=True)
+assert query.awaitTermination()
+print(json.dumps({"reason": query.reason, "exit_code": query.exit_code, "error": query.last_error,
+                  "active": query.is_active}))
+"""
+RESTARTED = """
+first = job.start(state, available_now=True)
+first.awaitTermination()
+seen = []
+second = job.start(state, every="100 milliseconds", observers=[lambda event: seen.append(event)])
+try:
+    job.start(state)
+except eos.UnavailableError as error:
+    print(json.dumps({"code": error.code}))
+sys.stdin.readline()
+while second.progress is None:
+    assert not second.awaitTermination(0.1)
+print(json.dumps({"records": second.progress.records_out, "stopped": second.stop(),
+                  "reason": second.reason, "alive": bool(spark.range(1).count()),
+                  "events": sorted({type(each).__name__ for each in seen})}))
+"""
+
+
+def program(folder: Path, body: str) -> Path:
+    path = folder / "job.py"
+    path.write_text(JOB + body)
+    return path
+
+
+def begun(program: Path, broker: Kafka, topic: str, **environment: str) -> subprocess.Popen[str]:
+    words = [sys.executable, str(program), broker.bootstrap, topic, str(program.parent / "state")]
+    return subprocess.Popen(
+        [*words, json.dumps(SESSION)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=program.parent,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+    )
+
+
+def run(program: Path, broker: Kafka, topic: str, **environment: str) -> tuple[int, str, str]:
+    process = begun(program, broker, topic, **environment)
+    out, err = process.communicate(timeout=RUN_S_MAX)
+    return process.returncode, out, err
+
+
+def eos(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the folder."""
+    command = [sys.executable, "-m", "eos", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def filled(broker: Kafka, topic: str) -> None:
+    create_topics(broker.bootstrap, 2, topic)
+    fill(broker.bootstrap, topic, range(RECORDS))
+
+
+def numbers(broker: Kafka, topic: str) -> list[int]:
+    wait_closed(broker.bootstrap, topic)
+    rows = kafka_io.read(broker.bootstrap, topic)
+    return sorted(json.loads(row.value or b"")["number"] for row in rows)
+
+
+EXPECTED = [10 * n for n in range(RECORDS) if n % 3 < 2]
+
+
+def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_path: Path) -> None:
+    topic = "python-once"
+    filled(broker, topic)
+    for _ in range(2):  # the second run finds nothing new
+        code, out, err = run(program(tmp_path, DRAINED), broker, topic)
+        assert code == 0, err
+        found = json.loads(out.splitlines()[-1])
+        assert found == {"reason": "drained", "exit_code": 0, "error": None, "active": False}
+    assert numbers(broker, f"{topic}.out") == EXPECTED
+    assert numbers(broker, f"{topic}.large") == [each for each in EXPECTED if each >= 3000]
+
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(
+        f'kafka: {{bootstrap: "{broker.bootstrap}"}}\nstate: {{root: {tmp_path / "state"}}}\n'
+    )
+    for verb in ("status", "audit", "verify", "recover", "plan"):
+        done = eos(tmp_path, verb, topic, "--profile", str(profile))
+        assert done.returncode == 0, (verb, done.stdout, done.stderr)
+    assert f"{topic}.large" in done.stdout  # of the plan
+    done = eos(tmp_path, "plan", topic, "--profile", str(profile), "--check")
+    assert done.returncode == 2
+    assert "[job_check_unsupported]" in done.stderr
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, moment: str) -> None:
+    topic = f"python-killed-{moment}"
+    filled(broker, topic)
+    path, log = program(tmp_path, DRAINED), tmp_path / "crashes"
+    point = crash_at("end_txn_sent", moment)  # type: ignore[arg-type] - one of the two
+    code, _, err = run(path, broker, topic, EOS_CRASH_AT=point, EOS_CRASH_LOG=str(log))
+    assert code == -signal.SIGKILL, err
+    assert log.read_text().startswith(f"end_txn_sent:{moment} ")
+    code, _, err = run(path, broker, topic)
+    assert code == 0, err
+    assert numbers(broker, f"{topic}.out") == EXPECTED
+
+
+def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path) -> None:
+    topic = "python-stops"
+    filled(broker, topic)
+    process = begun(program(tmp_path, RESTARTED), broker, topic)
+    assert process.stdout is not None
+    refused = process.stdout.readline()
+    fill(broker.bootstrap, topic, range(RECORDS, RECORDS + 3))
+    out, err = process.communicate("go on\n", timeout=RUN_S_MAX)
+    assert process.returncode == 0, err
+    assert json.loads(refused) == {"code": "already_running"}
+    found = json.loads(out.splitlines()[-1])
+    events = found.pop("events")
+    assert found == {"records": 4, "stopped": True, "reason": "asked to stop", "alive": True}
+    assert {"PipelineStarted", "MicroBatchCommitted", "Stopped"} <= set(events)
+    more = [10 * n for n in range(RECORDS, RECORDS + 3) if n % 3 < 2]
+    assert numbers(broker, f"{topic}.out") == EXPECTED + more
+
+
+UNSAFE = """
+import json, sys
+import eos
+from pyspark.sql import SparkSession
+
+wrong = json.loads(sys.argv[2])
+spark = SparkSession.builder.master("local[2]").config(map=json.loads(sys.argv[3])).config(
+    map={**eos.spark_conf("local[2]"), **wrong}).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+source = eos.read_kafka(spark, "orders", kafka=eos.Kafka(sys.argv[1]))
+job = eos.exactly_once(source, name="unsafe").to_topic("out")
+try:
+    job.start("state", available_now=True)
+except eos.EosError as error:
+    print(json.dumps({"code": error.code, **error.fields}))
+spark.stop()
+try:
+    job.start("state", available_now=True)
+except eos.EosError as error:
+    print(json.dumps({"code": error.code}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"spark.stage.maxConsecutiveAttempts": "4"}, "spark_session_unsafe"),
+        ({"spark.jars": ""}, "spark_session_without_jars"),
+    ],
+)
+def test_refuses_a_session_that_may_repeat_a_task(
+    broker: Kafka, tmp_path: Path, wrong: dict[str, str], code: str
+) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(UNSAFE)
+    words = [sys.executable, str(path), broker.bootstrap, json.dumps(wrong), json.dumps(SESSION)]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["code"] == code
+    if code == "spark_session_unsafe":
+        assert first["setting"] == "spark.stage.maxConsecutiveAttempts"
+        assert first["value"] == "4"
+    assert second == {"code": "spark_session_stopped"}
