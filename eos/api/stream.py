@@ -120,7 +120,7 @@ class Stream:
         return self._with_step(kept)
 
     def map_arrow(self, function: Callable[..., Any], returns: str, **arguments: Any) -> Stream:
-        """Add a step: a function of an Arrow record batch, which has some of the rows.
+        """Add a step: a function of an Arrow table, which has some of the rows at a time.
 
         `returns` has the columns that it returns, such as `"*, score DOUBLE"`.
         """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import kafka_io
@@ -178,6 +180,95 @@ def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path)
     assert {"PipelineStarted", "MicroBatchCommitted", "Stopped"} <= set(events)
     more = [10 * n for n in range(RECORDS, RECORDS + 3) if n % 3 < 2]
     assert numbers(broker, f"{topic}.out") == EXPECTED + more
+
+
+FRAME = """
+import json, sys
+import eos
+from pyspark.sql import SparkSession
+
+bootstrap, topic, state = sys.argv[1:4]
+conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
+spark = SparkSession.builder.config(map=conf).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+files = spark.readStream.schema("number BIGINT").option("maxFilesPerTrigger", 1).json("files")
+job = eos.exactly_once(
+    files.where("number % 3 < 2").selectExpr("number * 10 AS number"), topic,
+    kafka=eos.Kafka(bootstrap),
+).to_topic(f"{topic}.out", key="number", value=eos.json(), create={"partitions": 2})
+try:
+    job.start(state, available_now=True).awaitTermination()
+    print(json.dumps({}))
+except eos.EosError as error:
+    print(json.dumps({"code": error.code}))
+"""
+BATCH = """
+import json, sys
+import eos
+from pyspark.sql import SparkSession
+
+bootstrap, topic, state = sys.argv[1:4]
+conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
+spark = SparkSession.builder.config(map=conf).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+rows = spark.range(400, numPartitions=3).where("id % 3 < 2").selectExpr("id * 10 AS number")
+job = eos.exactly_once(rows, topic, kafka=eos.Kafka(bootstrap)).to_topic(
+    f"{topic}.out", key="number", value=eos.json(), create={"partitions": 2})
+print(json.dumps([job.run("2026-11-23", state) for _ in range(2)]))
+"""
+
+
+def files(folder: Path, numbers: range) -> None:
+    """One file of JSON lines for each hundred numbers."""
+    (folder / "files").mkdir(exist_ok=True)
+    for start in numbers[::100]:
+        lines = (json.dumps({"number": n}) for n in range(start, start + 100))
+        (folder / "files" / f"{start}.json").write_text("\n".join(lines))
+
+
+def answer(path: Path, broker: Kafka, topic: str) -> Any:
+    code, out, err = run(path, broker, topic)
+    assert code == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
+    broker: Kafka, tmp_path: Path
+) -> None:
+    topic, path = "python-frame", tmp_path / "job.py"
+    path.write_text(FRAME)
+    files(tmp_path, range(200))
+    crashed = {"EOS_CRASH_AT": crash_at("end_txn_sent"), "EOS_CRASH_LOG": str(tmp_path / "log")}
+    code, _, err = run(path, broker, topic, **crashed)
+    assert code == -signal.SIGKILL, err
+    checkpoint, older = tmp_path / "state" / "checkpoints", tmp_path / "older"
+    shutil.copytree(checkpoint, older)
+    assert answer(path, broker, topic) == {}
+    files(tmp_path, range(200, RECORDS))
+    assert answer(path, broker, topic) == {}
+    assert numbers(broker, f"{topic}.out") == EXPECTED
+
+    shutil.rmtree(checkpoint)
+    assert answer(path, broker, topic) == {"code": "dataframe_checkpoint_lost"}
+    shutil.copytree(older, checkpoint)
+    assert answer(path, broker, topic) == {"code": "batch_out_of_order"}
+    assert numbers(broker, f"{topic}.out") == EXPECTED
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, moment: str) -> None:
+    topic, path = f"python-batch-{moment}", tmp_path / "job.py"
+    path.write_text(BATCH)
+    point = crash_at("end_txn_sent", moment)  # type: ignore[arg-type] - one of the two
+    crashed = {"EOS_CRASH_AT": point, "EOS_CRASH_LOG": str(tmp_path / "log")}
+    code, _, err = run(path, broker, topic, **crashed)
+    assert code == -signal.SIGKILL, err
+    # Before EndTxn the run is not committed, and the next one writes it. After it, it is.
+    assert answer(path, broker, topic) == [moment == "before", False]
+    assert numbers(broker, f"{topic}.out") == EXPECTED
+    path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
+    assert answer(path, broker, topic) == [True, False]
+    assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
 
 
 UNSAFE = """
