@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from eos.launch.spark import LOCAL, delta_conf
+from eos.launch.spark import LOCAL, LOOPBACK, delta_conf
 from eos.local.jars import DELTA, SPARK, ensure
 from eos.local.java import AVRO_LIMITS
 from eos.spark.session import REQUIRED, unless_set
+
+# Tasks run in the driver's JVM, so no other machine needs to reach it.
+_LOOPBACK = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
 def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, str]:
@@ -23,5 +26,6 @@ def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, s
         found |= delta_conf({})
     if master is not None:
         found |= {"spark.master": master, **unless_set(master)}
-        found |= LOCAL if master.startswith("local") else {}
+    if master is not None and master.startswith("local"):
+        found |= LOCAL | _LOOPBACK
     return found

@@ -31,16 +31,26 @@ _FILES = {
     "demo.txt": f"pipelines/{_PLACEHOLDER}/demo.py",
     "test.txt": f"tests/test_{_PLACEHOLDER}.py",
 }
+# Those of a Python job, with --python.
+_JOB_FILES = {
+    "job-readme.txt": "README.md",
+    "ignore.txt": ".gitignore",
+    "job-ci.yml": ".github/workflows/tests.yml",
+    "pytest.ini": "pytest.ini",
+    "job.txt": "job.py",
+    "job-test.txt": "tests/test_job.py",
+}
 
 
 def run(options: argparse.Namespace) -> int:
     folder = Path(options.name)
     name = _name_of(folder)
     _require_free(folder)
-    _write(folder, files(name))
-    # Load the written files with this release's models. Only then report success.
-    load_pipeline(folder / "pipelines" / name)
-    load_profile("local", folder)
+    _write(folder, job_files(name) if options.python else files(name))
+    if not options.python:
+        # Load the written files with this release's models. Only then report success.
+        load_pipeline(folder / "pipelines" / name)
+        load_profile("local", folder)
     print(folder)
     print(f"eos: created {folder}; its README.md lists the commands", file=sys.stderr)
     _warn_if_local(requirement())
@@ -81,16 +91,25 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 def files(name: str) -> Mapping[str, str]:
     """Return the text of each file of a new project, by path. `name` is the pipeline's name."""
-    found = {
-        place.replace(_PLACEHOLDER, name): (
-            (_TEMPLATE / source).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-        )
-        for source, place in _FILES.items()
-    }
+    found = _filled(_FILES, name)
     found["conf/pipeline.schema.json"] = schema_of(File.pipeline)
     found["requirements.txt"] = f"{requirement()}\n"
     found[f"pipelines/{name}/__init__.py"] = found["pipelines/__init__.py"] = ""
     return found
+
+
+def job_files(name: str) -> Mapping[str, str]:
+    """Return the text of each file of a new project with a Python job, by path."""
+    return {**_filled(_JOB_FILES, name), "requirements.txt": f"{requirement()}\n"}
+
+
+def _filled(places: Mapping[str, str], name: str) -> dict[str, str]:
+    return {
+        place.replace(_PLACEHOLDER, name): (
+            (_TEMPLATE / source).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+        )
+        for source, place in places.items()
+    }
 
 
 def requirement() -> str:

@@ -32,6 +32,7 @@ last part becomes the pipeline's name.
 
   eos init shop
   eos init ../projects/shop
+  eos init --python shop      a Python job instead of a pipeline file
 """
 _INIT_CODES = "Exit codes: 0 created; 2 usage error, such as a folder that is not empty."
 _LINT = """\
@@ -123,6 +124,7 @@ def declare(eos: Parser) -> None:
     init.add_argument(
         "name", metavar="NAME", help="folder to create; if it exists, it must be empty"
     )
+    init.add_flag("--python", "write a job in the Python API, and no pipeline file")
     _fetch(eos)
     _files(eos)
     summary = "Print what a run executes; --check also checks the cluster."

@@ -3,6 +3,7 @@
     spark          a Spark session for all tests, without Kafka: to test a transform as a function
     kafka          an embedded broker for all tests
     pipeline_run   a pipeline file on that broker: feed it, run it to its end, kill it, read it
+    job_run        a Python job's program on that broker: run it to its end, or kill it
 
 Nothing starts before a test requests it.
 """
@@ -18,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eos.testing.job_runs import JobRun
     from eos.testing.outside import Kafka
     from eos.testing.runs import PipelineRun
 
@@ -59,5 +61,21 @@ def pipeline_run(
     def make(path: str | Path, partitions: int = 2) -> PipelineRun:
         place = pytestconfig.rootpath / path
         return PipelineRun.of(place, kafka, tmp_path / Path(path).stem, partitions)
+
+    return make
+
+
+@pytest.fixture
+def job_run(
+    kafka: Kafka, tmp_path: Path, pytestconfig: pytest.Config
+) -> Callable[[str | Path], JobRun]:
+    """A function that prepares a Python program to run on the broker `kafka`, as a `JobRun`.
+
+    Its argument is the program's path, relative to the project's folder.
+    """
+    from eos.testing.job_runs import JobRun
+
+    def make(path: str | Path) -> JobRun:
+        return JobRun(pytestconfig.rootpath / path, kafka, tmp_path / Path(path).stem)
 
     return make

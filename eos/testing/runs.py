@@ -40,6 +40,45 @@ class Ended:
     said: str
 
 
+def ended(
+    name: str,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    cwd: Path,
+    folder: Path,
+    *,
+    crash: str,
+    code: int,
+) -> Ended:
+    """Run a command to its end, in which `name` runs. `folder` gets the log of a crash.
+
+    Raise AssertionError if a crash point was not reached, or, without one, if the exit code is
+    another one."""
+    log = folder / f"crash-{uuid.uuid4().hex[:8]}.log"
+    asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
+    done = subprocess.run(
+        list(words),
+        env={**variables, **asked},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    last = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES_MAX:])
+    if crash and not log.exists():
+        raise AssertionError(
+            f"{name} did not reach {crash}, and ended with exit code {done.returncode}; check that "
+            f"the source had new records\n{last}"
+        )
+    if not crash and done.returncode != code:
+        raise AssertionError(
+            f"{name} ended with exit code {done.returncode}, expected {code}\n{last}"
+        )
+    return Ended(done.returncode, done.stderr)
+
+
 @dataclass(frozen=True)
 class PipelineRun:
     """A pipeline file that is prepared to run on a test's cluster.
@@ -96,32 +135,16 @@ class PipelineRun:
         With `crash`, a result of `crash_at`, the run is killed at that point. Raise AssertionError
         if it never reaches the point, or without `crash`, if its exit code is not `code`.
         """
-        log = self.folder / f"crash-{uuid.uuid4().hex[:8]}.log"
-        asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
         words = [str(self.pipeline.path), "--available-now", "--profile", str(self.profile)]
-        done = subprocess.run(
+        return ended(
+            self.pipeline.name,
             [sys.executable, "-m", "eos.cli.run", *words, *options],
-            env={**_environment(), **asked},
-            cwd=self.pipeline.project_root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=RUN_S_MAX,
-            check=False,
+            environment(),
+            self.pipeline.project_root,
+            self.folder,
+            crash=crash,
+            code=code,
         )
-        ended = Ended(done.returncode, done.stderr)
-        last = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES_MAX:])
-        name = self.pipeline.name
-        if crash and not log.exists():
-            raise AssertionError(
-                f"{name} did not reach {crash}, and ended with exit code {ended.code}; check that "
-                f"the source had new records\n{last}"
-            )
-        if not crash and ended.code != code:
-            raise AssertionError(
-                f"{name} ended with exit code {ended.code}, expected {code}\n{last}"
-            )
-        return ended
 
     def read(self, topic: str | None = None) -> list[Record]:
         """Return the committed records of a target topic, by default of the pipeline's only one."""
@@ -160,7 +183,7 @@ class PipelineRun:
         self.profile.write_text(json.dumps(profile), encoding="utf-8")  # JSON is valid YAML
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Return the environment variables for a run: this process's, without those that would change
     the run, such as EOS_PROFILE and EOS_CRASH_AT."""
     inherited = {key: text for key, text in os.environ.items() if not key.startswith("EOS_")}

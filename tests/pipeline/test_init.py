@@ -138,3 +138,17 @@ def it_runs_and_tells_a_terminal_how_it_goes(folder: Path, programs: Path) -> No
     assert all(len(line) < COLUMNS for line in lines), lines
     assert "1 micro-batch committed: 1,000 records in, 999 out" in drawn
     assert "micro-batch 0 committed" not in drawn  # that is what pipes get
+
+
+def test_a_python_job_of_init_passes_its_own_tests(tmp_path: Path) -> None:
+    done = shell(tmp_path, "eos init --python sales")
+    assert (done.returncode, done.stdout) == (0, "sales\n")
+    folder = tmp_path / "sales"
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        *(".github/workflows/tests.yml", ".gitignore", "README.md", "job.py", "pytest.ini"),
+        *("requirements.txt", "tests/test_job.py"),
+    }
+    done = shell(folder, "pytest")
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout

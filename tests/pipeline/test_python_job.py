@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from support import kafka_io
 from support.brokers import Kafka
+from support.docs import blocks
 from support.kafka_io import create_topics, fill, wait_closed
 
-from eos.faults import MOMENTS
+from eos.testing import outside
 from eos.testing.crash import crash_at
 
 RECORDS = 400
@@ -129,11 +130,10 @@ EXPECTED = [10 * n for n in range(RECORDS) if n % 3 < 2]
 def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_path: Path) -> None:
     topic = "python-once"
     filled(broker, topic)
-    for _ in range(2):  # the second run finds nothing new
-        code, out, err = run(program(tmp_path, DRAINED), broker, topic)
-        assert code == 0, err
-        found = json.loads(out.splitlines()[-1])
-        assert found == {"reason": "drained", "exit_code": 0, "error": None, "active": False}
+    code, out, err = run(program(tmp_path, DRAINED), broker, topic)
+    assert code == 0, err
+    found = json.loads(out.splitlines()[-1])
+    assert found == {"reason": "drained", "exit_code": 0, "error": None, "active": False}
     assert numbers(broker, f"{topic}.out") == EXPECTED
     assert numbers(broker, f"{topic}.large") == [each for each in EXPECTED if each >= 3000]
 
@@ -150,7 +150,7 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
     assert "[job_check_unsupported]" in done.stderr
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
 def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic = f"python-killed-{moment}"
     filled(broker, topic)
@@ -164,6 +164,7 @@ def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, momen
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
+@pytest.mark.long
 def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path) -> None:
     topic = "python-stops"
     filled(broker, topic)
@@ -255,7 +256,7 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.long), "after"])
 def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic, path = f"python-batch-{moment}", tmp_path / "job.py"
     path.write_text(BATCH)
@@ -269,6 +270,38 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
     assert answer(path, broker, topic) == [True, False]
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
+
+
+def test_the_guides_program_runs(broker: Kafka, tmp_path: Path) -> None:
+    """All blocks of docs/python.md, one after another, as one program."""
+    text = "\n".join(text for name, text in blocks("python") if name.startswith("python.md"))
+    for old, new in (("kafka-1:9092", broker.bootstrap), ("/var/lib/eos", str(tmp_path / "state"))):
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "job.py"
+    path.write_text(text)
+    (tmp_path / "arrivals").mkdir()
+    (tmp_path / "arrivals" / "1.json").write_text('{"order_id": 5, "amount": 1.5}')
+    create_topics(broker.bootstrap, 1, "orders", "alerts")
+    orders = [{"order_id": n, "amount": 6000.0 * n} for n in range(3)]
+    rows = ({"value": json.dumps(each).encode()} for each in orders)
+    outside.fill(broker.bootstrap, "orders", rows)
+    code, out, err = run(path, broker, "guide")
+    assert code == 0, err
+    assert out.splitlines() == ["drained 4", "True", "False"]
+    found = {
+        topic: [
+            json.loads(row.value or b"")["order_id"]
+            for row in kafka_io.read(broker.bootstrap, topic)
+        ]
+        for topic in ("orders.enriched", "alerts", "orders.arrived", "reports")
+    }
+    assert {topic: sorted(ids) for topic, ids in found.items()} == {
+        "orders.enriched": [0, 1, 2],
+        "alerts": [2],
+        "orders.arrived": [5],
+        "reports": [1, 2],
+    }
 
 
 UNSAFE = """
