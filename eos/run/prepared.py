@@ -77,6 +77,12 @@ class PreparedRun:
 
 def prepare(pipeline: PipelineFile, options: RunOptions) -> PreparedRun:
     """Load what the pipeline file names. Raise EosError if something is wrong with it."""
+    if pipeline.source.dataframe:
+        raise UsageError(
+            "source_dataframe_in_file",
+            f"{pipeline.path} has the source `dataframe`, which only a Python job can have",
+            hint="set `source.kafka`; or start the job by its own program (docs/python.md)",
+        )
     profile = load_profile(options.profile, pipeline.project_root)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     return prepare_with(pipeline, profile, functions, options)
