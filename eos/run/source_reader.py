@@ -21,6 +21,7 @@ from eos.read.ranges import divide
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
 from eos.spark.fused_step import parsed
 from eos.spark.header_validation import HeaderValidation
+from eos.spark.json_parsers import JsonParsing, json_parsing
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.read_report import ReadReport
@@ -85,7 +86,8 @@ class SourceReader:
         if not self._is_arrow:
             frame = above(frame, floors)
             return below(frame, ranges.ends) if self._is_bounded else frame
-        return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
+        source = self._source(ranges, floors, in_one_task=in_one_task)
+        return replace(source, parsers=self._json.parsers).frame(frame.sparkSession)
 
     def begin_attempt(self) -> None:
         """Forget what earlier jobs have read."""
@@ -137,6 +139,10 @@ class SourceReader:
         name, message = self._plan.names.pipeline, error.message
         self._bus.emit(events.Warned(f"{name}: {message}. {SPARK_NAME} reads the records now"))
         return True
+
+    @cached_property
+    def _json(self) -> JsonParsing:
+        return json_parsing(self._plan, self._spark)
 
     @cached_property
     def _python_plan(self) -> PythonPlan | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eos.errors import EosError
+from eos.formats.json_columns import JsonParser
 from eos.kafka.api import TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.range_fetcher import Range
@@ -47,6 +48,7 @@ class ArrowSource:
     bytes_max: int = BYTES_MAX
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
     report: ReadReport | None = None  # receives amounts and trace contexts of the records
+    parsers: tuple[JsonParser, ...] = ()  # add columns to the records
 
     @property
     def task_count(self) -> int:
@@ -56,13 +58,15 @@ class ArrowSource:
         return replace(self, ranges=[[each for task in self.ranges for each in task]])
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the records as a DataFrame with the schema of Spark's Kafka source.
+        """Return the records as a DataFrame with the schema of Spark's Kafka source, and the
+        columns of the parsers.
 
         It has one partition for each task. In a partition, records are in the order of the task's
         ranges, and within a range in the order of their offsets.
         """
         tasks = spark.range(0, self.task_count, 1, self.task_count)
-        return tasks.mapInArrow(self, parsed(SPARK_SCHEMA))
+        schema = ", ".join([SPARK_SCHEMA, *(each.schema for each in self.parsers)])
+        return tasks.mapInArrow(self, parsed(schema))
 
     def __call__(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -80,6 +84,9 @@ class ArrowSource:
             found = read_columns(
                 fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max, amounts=amounts
             )
-            yield from found if self.report is None else self.report.noted(found, amounts)
+            rows = found if self.report is None else self.report.noted(found, amounts)
+            for parser in self.parsers:
+                rows = map(parser.with_columns, rows)
+            yield from rows
         except EosError as error:
             raise self.seal.crossing(error) from error
