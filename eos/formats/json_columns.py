@@ -91,10 +91,10 @@ class JsonParser:
     fields: tuple[JsonField, ...]
 
     @property
-    def schema(self) -> str:
-        """Return the added columns in Spark's notation."""
-        columns = [f"{parsed_of(self.source, n)} {f.kind}" for n, f in enumerate(self.fields)]
-        return ", ".join([f"{left_of(self.source)} BINARY", *columns])
+    def columns(self) -> dict[str, str]:
+        """Return the Spark types of the added columns by name."""
+        kinds = {parsed_of(self.source, n): each.kind for n, each in enumerate(self.fields)}
+        return {left_of(self.source): "BINARY", **kinds}
 
     def with_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the parsed columns, and the column of what is left for Spark."""

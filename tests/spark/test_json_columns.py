@@ -54,7 +54,8 @@ def by_tasks(frame: DataFrame, parser: JsonParser) -> DataFrame:
     def parse(batches):
         return map(parser.with_columns, batches)
 
-    return frame.mapInArrow(parse, f"{KAFKA}, {parser.schema}")
+    added = ", ".join(f"{column} {kind}" for column, kind in parser.columns.items())
+    return frame.mapInArrow(parse, f"{KAFKA}, {added}")
 
 
 Found = tuple[list[tuple], tuple[RejectedRecords, ...]]
