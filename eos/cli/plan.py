@@ -151,13 +151,15 @@ def _reader(session: SparkSession, planned: Plan) -> Check:
     """Return which reader a run uses. Only Spark knows whether a step keeps state."""
     from eos.native import library
     from eos.pipeline_tests.runner import rows_of
+    from eos.spark.json_parsers import json_parsing
     from eos.transform.plan_check import check_stream
 
     state = check_stream(rows_of(session, planned), planned.output_mode)
     known = replace(planned, is_stateful=bool(state.operators))
     choice = choose_reader(known, library.status().problem)
     if choice.kind == "arrow":
-        return ok("reader", f"{ARROW_NAME} reads the records")
+        parsing = json_parsing(known, session)
+        return ok("reader", f"{ARROW_NAME} reads the records{parsing}")
     return ok("reader", f"{SPARK_NAME} reads the records: {choice.reason}")
 
 

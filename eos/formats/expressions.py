@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from eos.formats import debezium
+from eos.formats.json_columns import left_of, parsed_of
 from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id, record_in
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Format:
     writers: Writers = field(default_factory=lambda: Writers({}), compare=False)
     message: Message | None = None  # the Protobuf message
     is_event: bool = False  # a change event of Debezium, in JSON or Avro
+    is_parsed: bool = False  # the rows have columns of `formats/json_columns.py`
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,6 +63,12 @@ class Format:
     def is_elsewhere(self) -> bool:
         """Return whether the schema is only in the registry and was not fetched yet."""
         return self.kind == "avro" and not self.schema
+
+
+def in_frame(frame: DataFrame, formats: Mapping[str, Format]) -> dict[str, Format]:
+    """Return the formats with `is_parsed` set if tasks have parsed the key or value already."""
+    columns = set(frame.columns)
+    return {n: replace(each, is_parsed=left_of(n) in columns) for n, each in formats.items()}
 
 
 def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
@@ -95,7 +103,7 @@ def parsed(name: str, each: Format) -> str:
 def _json_in(name: str, each: Format) -> str:
     """Return SQL for the bytes of the JSON object; null if they are after an unknown schema id."""
     if not each.subject:
-        return name
+        return left_of(name) if each.is_parsed else name
     listed = ", ".join(map(str, each.written_by))
     return f"IF({id_in(name)} IN ({listed}), {record_in(name)}, NULL)"
 
@@ -140,7 +148,9 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
             absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
             malformed.append((f"{record}.{quoted(column)} IS NULL", absent))
     framing = _wrong_id(name, each) if each.subject else []
-    return framing + [(f"{name} IS NOT NULL AND {when}", literal(of)) for when, of in malformed]
+    # If tasks have parsed the record, it has all required columns.
+    source = left_of(name) if each.is_parsed else name
+    return framing + [(f"{source} IS NOT NULL AND {when}", literal(of)) for when, of in malformed]
 
 
 def _no_event(name: str, each: Format) -> list[tuple[str, str]]:
@@ -176,6 +186,10 @@ def columns_of(name: str, each: Format) -> list[str]:
         parts = {n: debezium.column(record, n, is_json=is_json) for n in each.columns}
     else:
         parts = {column: f"{record}.{quoted(column)}" for column in each.columns}
+    if each.is_parsed:
+        is_parsed = f"{left_of(name)} IS NULL"
+        for number, (column, part) in enumerate(parts.items()):
+            parts[column] = f"IF({is_parsed}, {parsed_of(name, number)}, {part})"
     found = [f"{part} AS {quoted(column)}" for column, part in parts.items()]
     if each.column:
         value = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"

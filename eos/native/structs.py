@@ -1,5 +1,5 @@
-"""The structs of the native library for ctypes: the same as in `decode.c`, `encode.c` and
-`dedup.c`.
+"""The structs of the native library for ctypes: the same as in `decode.c`, `encode.c`,
+`dedup.c` and `json.c`.
 
 All fields have 64 bits. A pointer is an address, and the caller must keep its buffer alive.
 """
@@ -194,6 +194,43 @@ class Numbering(ctypes.Structure):
         ("numbers", ctypes.c_void_p),
         ("firsts", ctypes.c_void_p),
         ("added", ctypes.c_int64),
+    )
+
+
+class JsonColumn(ctypes.Structure):
+    """The Arrow buffers of a column, into which `eos_json` writes a field of JSON objects."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("name_length", ctypes.c_int64),
+        ("kind", ctypes.c_int64),
+        ("is_required", ctypes.c_int64),
+        ("precision", ctypes.c_int64),
+        ("scale", ctypes.c_int64),
+        ("values", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("capacity", ctypes.c_int64),
+        ("used", ctypes.c_int64),
+        ("valid", ctypes.c_void_p),
+        ("nulls", ctypes.c_int64),
+        ("is_found", ctypes.c_int64),
+        ("is_set", ctypes.c_int64),
+    )
+
+
+class JsonReader(ctypes.Structure):
+    """The state of `eos_json`: a column of JSON texts, and the columns for their fields."""
+
+    _fields_ = (
+        ("texts", Source),
+        ("columns", ctypes.POINTER(JsonColumn)),
+        ("column_count", ctypes.c_int64),
+        ("powers", ctypes.c_void_p),
+        ("first_power", ctypes.c_int64),
+        ("power_count", ctypes.c_int64),
+        ("is_left", ctypes.c_void_p),
+        ("left", ctypes.c_int64),
     )
 
 

@@ -26,6 +26,7 @@ from eos.formats.expressions import (
     Format,
     cast,
     columns_of,
+    in_frame,
     literal,
     parsed,
     quoted,
@@ -61,10 +62,8 @@ class RecordRule:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecords:
-    """The number of records that one rule rejects in a micro-batch, and the first one's position.
-
-    The first one is the lowest by topic, partition and offset.
-    """
+    """The number of records that one rule rejects in a micro-batch, and the position of the first:
+    the lowest by topic, partition and offset."""
 
     rule: str
     answer: Answer
@@ -153,7 +152,7 @@ class Decode:
 
         `with_bytes` adds the key and value as bytes, which dead letters need.
         """
-        formats = {"key": self.key, "value": self.value}
+        formats = in_frame(frame, {"key": self.key, "value": self.value})
         parts = [cast(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         parts += self.carries if carries is None else carries
         for name, each in formats.items():

@@ -115,9 +115,27 @@ class MicroBatchWork(AttemptWork):
         found = dedup.accepted_and_dead(read())
         return (*written.receipts, *self._dead_letters(found, jobs))
 
-    def _source_rows(self, floors: Ends) -> DataFrame:
-        is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
-        return self._stages.reader.frame(self._frame, self._ranges, floors, in_one_task=is_small)
+    def _source_rows(self, floors: Ends, columns: frozenset[str] | None = None) -> DataFrame:
+        return self._stages.reader.frame(
+            self._frame, self._ranges, floors, in_one_task=self._is_small, columns=columns
+        )
+
+    @property
+    def _is_small(self) -> bool:
+        return self._ranges.records_max <= ONE_TASK_RECORDS_MAX
+
+    def _encodable_columns(self, frame: DataFrame) -> DataFrame | FusedStep:
+        """Return the rows (or the fused step) to encode, from only those columns of the source that
+        they need. A small micro-batch is not worth a second plan."""
+        plan, reader = self._plan, self._stages.reader
+        out = encodable(plan, observed(frame))
+        if self._is_small:
+            return out
+        rows = out.last.frame if isinstance(out, FusedStep) else out
+        columns = reader.columns_needed(rows)
+        if columns is None:
+            return out
+        return encodable(plan, observed(self._source_rows(self._floors, columns)))
 
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
@@ -126,7 +144,7 @@ class MicroBatchWork(AttemptWork):
         encode."""
         plan, run = self._plan, self._stages.dedup
         if run is None:
-            return frame, frame if plan.is_stateful else encodable(plan, observed(frame))
+            return frame, frame if plan.is_stateful else self._encodable_columns(frame)
         collect, in_one_task = jobs.collect, jobs.is_in_one_task
         self._dedup = dedup = run.begin(lambda: frame, position, collect, in_one_task=in_one_task)
         rows = dedup.rows(frame)

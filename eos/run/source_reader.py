@@ -19,8 +19,10 @@ from eos.plan.plan import Plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice, require_tokens
 from eos.read.ranges import divide
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
+from eos.spark.columns_read import columns_read
 from eos.spark.fused_step import parsed
 from eos.spark.header_validation import HeaderValidation
+from eos.spark.json_parsers import JsonParsing, json_parsing
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.read_report import ReadReport
@@ -76,16 +78,30 @@ class SourceReader:
         return ARROW_NAME if self._is_arrow else SPARK_NAME
 
     def frame(
-        self, frame: DataFrame, ranges: Ranges, floors: Ends, *, in_one_task: bool
+        self,
+        frame: DataFrame,
+        ranges: Ranges,
+        floors: Ends,
+        *,
+        in_one_task: bool,
+        columns: frozenset[str] | None = None,
     ) -> DataFrame:
         """Return the rows of the ranges, without those below `floors`, which are committed already.
 
-        `frame` is the micro-batch as Spark's own source reads it.
+        `frame` is the micro-batch as Spark's own source reads it. The Arrow reader sends only
+        `columns` to the JVM, if they are given; the others are null.
         """
         if not self._is_arrow:
             frame = above(frame, floors)
             return below(frame, ranges.ends) if self._is_bounded else frame
-        return self._source(ranges, floors, in_one_task=in_one_task).frame(frame.sparkSession)
+        source = self._source(ranges, floors, in_one_task=in_one_task)
+        found = replace(source, parsers=self._json.parsers, columns=columns)
+        return found.frame(frame.sparkSession)
+
+    def columns_needed(self, out: DataFrame) -> frozenset[str] | None:
+        """Return the names of the source's columns that the rows `out` are computed from. Return
+        None if all are needed, or if Spark's source reads them, which knows that itself."""
+        return columns_read(out) if self._is_arrow else None
 
     def begin_attempt(self) -> None:
         """Forget what earlier jobs have read."""
@@ -137,6 +153,10 @@ class SourceReader:
         name, message = self._plan.names.pipeline, error.message
         self._bus.emit(events.Warned(f"{name}: {message}. {SPARK_NAME} reads the records now"))
         return True
+
+    @cached_property
+    def _json(self) -> JsonParsing:
+        return json_parsing(self._plan, self._spark)
 
     @cached_property
     def _python_plan(self) -> PythonPlan | None:

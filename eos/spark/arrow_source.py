@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eos.errors import EosError
+from eos.formats.json_columns import JsonParser
 from eos.kafka.api import TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.range_fetcher import Range
@@ -26,11 +27,18 @@ from eos.spark.tasks import settle
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The columns of Spark's Kafka source with `includeHeaders`.
-SPARK_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
+# The columns of Spark's Kafka source with `includeHeaders`, and the same as a schema.
+COLUMNS = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,8 @@ class ArrowSource:
     bytes_max: int = BYTES_MAX
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
     report: ReadReport | None = None  # receives amounts and trace contexts of the records
+    parsers: tuple[JsonParser, ...] = ()  # add columns to the records
+    columns: frozenset[str] | None = None  # those that the JVM gets; others are null. None: all
 
     @property
     def task_count(self) -> int:
@@ -56,13 +66,35 @@ class ArrowSource:
         return replace(self, ranges=[[each for task in self.ranges for each in task]])
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the records as a DataFrame with the schema of Spark's Kafka source.
+        """Return the records as a DataFrame with the schema of Spark's Kafka source, and the
+        columns of the parsers.
 
         It has one partition for each task. In a partition, records are in the order of the task's
         ranges, and within a range in the order of their offsets.
         """
         tasks = spark.range(0, self.task_count, 1, self.task_count)
-        return tasks.mapInArrow(self, parsed(SPARK_SCHEMA))
+        kinds, read = self._kinds, self._read
+        schema = ", ".join(f"{name} {kinds[name]}" for name in read)
+        rows = tasks.mapInArrow(self, parsed(schema))
+        if self.columns is None:
+            return rows
+        nulls = {name: f"CAST(NULL AS {kind}) AS {name}" for name, kind in kinds.items()}
+        return rows.selectExpr(*(nulls | {name: name for name in read}).values())
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        """Return the Spark types of all columns by name."""
+        kinds = dict(COLUMNS)
+        for parser in self.parsers:
+            kinds |= parser.columns
+        return kinds
+
+    @property
+    def _read(self) -> list[str]:
+        """Return the names of the columns that the JVM gets. It gets one even if it needs none."""
+        every = list(self._kinds)
+        found = [name for name in every if self.columns is None or name in self.columns]
+        return found or ["offset"]
 
     def __call__(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -80,6 +112,13 @@ class ArrowSource:
             found = read_columns(
                 fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max, amounts=amounts
             )
-            yield from found if self.report is None else self.report.noted(found, amounts)
+            rows = found if self.report is None else self.report.noted(found, amounts)
+            for parser in self.parsers:
+                rows = map(parser.with_columns, rows)
+            yield from rows if self.columns is None else self._selected(rows)
         except EosError as error:
             raise self.seal.crossing(error) from error
+
+    def _selected(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = self._read
+        return (batch.select(names) for batch in rows)

@@ -12,6 +12,7 @@
 #include "../../eos/native/decode.c"
 #include "../../eos/native/encode.c"
 #include "../../eos/native/dedup.c"
+#include "../../eos/native/json.c"
 
 static u64 state;
 
@@ -377,11 +378,92 @@ static i64 crc_random(void) {
   return texts.rows;
 }
 
+/* ---- JSON ---------------------------------------------------------------------------------- */
+
+static const char *const pieces[] = {
+    "{", "}", "[", "]", ",", ":", "\"", "\"a\":", "\"b\" : ", "\"other\":", "null", "true", "false",
+    "0", "-0", "1.5", "-17", "123456789012345678", "9223372036854775807", "1e22", "12345678901234567e-30",
+    "0.000001", "1e-300", "\"\\u00e9\"", "\"\\ud83d\\ude00\"", "\"\\ud83d\"", "\"\xc3\xa9\"", "\"\\\\n\"",
+    "\"x\"", "\"2026-01-31\"", "\"2026-01-31T23:59:59.123456+01:30\"", " ", "\\", "\xf0\x9f", "{\"a\":[",
+};
+
+/* An object of the two columns, perhaps damaged, or any pieces of JSON one after the other. */
+static i64 random_json(u8 *out, i64 room) {
+  i64 size = 0, of_pieces = (i64)(sizeof pieces / sizeof *pieces);
+  for (i64 i = 0, many = below(12), is_object = below(3); i <= many; i++) {
+    const char *piece = pieces[below(of_pieces)];
+    if (is_object) piece = i == 0 ? "{" : i == many ? "}" : i % 3 == 1 ? pieces[7 + below(3)]
+                           : i % 3 == 2 ? pieces[10 + below(of_pieces - 14)] : ",";
+    i64 length = (i64)strlen(piece);
+    if (length > room - size) break;
+    memcpy(out + size, piece, (size_t)length);
+    size += length;
+  }
+  return below(4) ? size : damage(out, size);
+}
+
+static struct source random_texts(int is_damaged) {
+  static u8 text[4096];
+  struct source s = random_source(below(12), 0, 0);
+  i32 *offsets = take(4 * (s.rows + 1));
+  u8 *all = take(s.rows * 512);
+  offsets[0] = 0;
+  for (i64 i = 0; i < s.rows; i++) {
+    i64 size = random_json(text, 512);
+    memcpy(all + offsets[i], text, (size_t)size);
+    offsets[i + 1] = offsets[i] + (i32)size;
+  }
+  s.size = offsets[s.rows];
+  u8 *exact = take(s.size);
+  memcpy(exact, all, (size_t)s.size);
+  if (is_damaged && s.rows) offsets[below(s.rows + 1)] = (i32)next_random();
+  s.data = exact;
+  s.offsets = offsets;
+  return s;
+}
+
+static i64 json_random(void) {
+  static const u64 powers[] = {0, 1ULL << 63, 0, 0xa000000000000000, ~0ULL, ~0ULL};
+  int is_damaged = below(8) == 0;
+  struct json_column columns[2] = {0};
+  struct json_reader r = {random_texts(is_damaged), columns, 2, powers, below(9) - 4, 3, NULL, 0};
+  i64 rows = r.texts.rows;
+  r.is_left = take(rows / 8 + 1);
+  for (int i = 0; i < 2; i++) {
+    struct json_column *c = columns + i;
+    u8 *name = take(1);
+    *name = "ab"[i];
+    c->name = name;
+    c->name_length = 1;
+    c->kind = below(TIME + 1);
+    c->is_required = below(4) == 0;
+    c->precision = below(39);
+    c->scale = below(19);
+    c->valid = take(rows / 8 + 1);
+    if (c->kind == TEXT) {
+      c->offsets = take(4 * (rows + 1));
+      c->capacity = below(3) ? r.texts.size : below(9);
+      c->data = take(c->capacity);
+    } else {
+      c->values = take(c->kind == BOOL ? rows / 8 + 1 : rows * sizes[c->kind]);
+    }
+  }
+  i64 result = eos_json(&r);
+  require(result == 0 || (result == INVALID && is_damaged), "sound JSON texts");
+  for (int i = 0; !result && i < 2; i++) {
+    const struct json_column *c = columns + i;
+    require(c->nulls >= r.left && c->nulls <= rows && c->used <= c->capacity, "a JSON column");
+    for (i64 row = 0; c->kind == TEXT && row < rows; row++)
+      require(c->offsets[row] <= c->offsets[row + 1], "an offset of JSON texts");
+  }
+  return result ? 0 : rows - r.left;
+}
+
 int main(int count, char **words) {
   require(count == 4, "usage: driver CORPUS ROUNDS SEED");
   FILE *corpus = fopen(words[1], "rb");
   require(corpus != NULL, "no corpus");
-  i64 rounds = atoll(words[2]), records = 0, rows = 0, validated = 0;
+  i64 rounds = atoll(words[2]), records = 0, rows = 0, validated = 0, parsed = 0;
   state = strtoull(words[3], NULL, 10) * 2 + 1;
   i64 head[2];
   while (fread(head, sizeof head, 1, corpus) == 1) {
@@ -391,11 +473,12 @@ int main(int count, char **words) {
       records += decode_damaged(sound, head[1], head[0]);
       rows += encode_random() + hash_random() + partition_random() + convert_random();
       validated += stamps_random() + number_random() + crc_random();
+      parsed += json_random();
       free_all();
     }
     free(sound);
   }
-  printf("%lld records decoded, %lld rows encoded, %lld validated\n", (long long)records,
-         (long long)rows, (long long)validated);
+  printf("%lld records decoded, %lld rows encoded, %lld validated, %lld parsed\n",
+         (long long)records, (long long)rows, (long long)validated, (long long)parsed);
   return 0;
 }

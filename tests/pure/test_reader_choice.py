@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import IntegerType, MapType, StructField, StructType
 from support import doubles
 from support.errors import raises
 
 from eos.config.oauth import OAuth
 from eos.config.security import Security
 from eos.errors import AttemptFailedError, UsageError
+from eos.formats.expressions import Format
 from eos.kafka.api import TopicPartition
 from eos.kafka.read_errors import old_format
 from eos.plan.plan import Plan
@@ -25,8 +27,11 @@ from eos.plan.reader import (
     foreseen,
     require_tokens,
 )
+from eos.read.decode import Decode
 from eos.run import source_reader
 from eos.run.source_reader import SourceReader
+from eos.spark import json_parsers
+from eos.spark.json_parsers import json_parsing
 
 NO_LIBRARY = "it was not built on this machine"
 
@@ -144,3 +149,34 @@ def test_a_plan_names_its_reader(plan: Plan):
     assert "if a step keeps state" in foreseen(plan)
     assert "`source.reader: spark`" in foreseen(replace(plan, reader="spark"))
     assert "keeps state" not in foreseen(replace(plan, reader="arrow"))
+
+
+@pytest.mark.parametrize(
+    ("value", "dedup", "words"),
+    [
+        (Format("json", "id INT", ("id",)), None, " and parses their JSON values"),
+        (Format(), None, ""),
+        (Format("avro", "{}", ("id",)), None, ""),
+        (Format("json", "id INT", ("id",)), "some", "since dedup validates the records first"),
+        (Format("json", "id INT", ("id",), subject="s"), None, "since a schema id is before each"),
+        (Format("json", "id INT", ("id",), is_event=True), None, "since they are change events"),
+        (Format("json", "id MAP", ("id",)), None, "since the column `id` is of type map<int,int>"),
+        (Format("json", "id INT", ("Id",)), None, "since Spark reads other columns"),
+    ],
+)
+def test_json_is_parsed_by_the_arrow_reader_if_all_its_columns_are_plain(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, value: Format, dedup: Any, words: str
+):
+    kinds = {"id INT": IntegerType(), "id MAP": MapType(IntegerType(), IntegerType())}
+    monkeypatch.setattr(
+        json_parsers, "parsed", lambda ddl: StructType([StructField("id", kinds[ddl])])
+    )
+    conf = {"spark.sql.legacy.timeParserPolicy": "CORRECTED"}
+    spark: Any = SimpleNamespace(conf=conf)
+    made = replace(plan, decode=Decode(value=value), dedup=dedup)
+    parsing = json_parsing(made, spark)
+    assert words in str(parsing)
+    assert bool(str(parsing)) == bool(words)
+    assert [each.source for each in parsing.parsers] == ["value"] * ("parses their" in words)
+    if words and not parsing.parsers:
+        assert str(parsing).startswith("; Spark parses the JSON values, since ")

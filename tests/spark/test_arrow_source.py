@@ -16,6 +16,7 @@ from support.varied_topics import VariedTopics
 
 from eos import seal
 from eos.errors import KafkaRefusedError
+from eos.formats.json_columns import JsonField, JsonParser
 from eos.kafka.api import TopicPartition
 from eos.kafka.range_fetcher import Range
 from eos.kafka.read_amounts import ReadAmounts
@@ -118,6 +119,27 @@ def test_tasks_report_the_trace_contexts_of_their_records(
     untraced = ReadReport(spark, with_traces=False)
     assert replace(source, report=untraced).frame(spark).count() == 6
     assert (untraced.contexts, untraced.amounts) == ((), whole)
+
+
+def test_columns_that_are_not_asked_for_are_null(spark: SparkSession, broker: Kafka) -> None:
+    topic, texts = "some-columns", [b'{"id": 1}', b"{", None]
+    kafka_io.create_topics(broker.bootstrap, 1, topic)
+    records = [kafka_io.Record(0, b"k", text, (("h", b"v"),), 0) for text in texts]
+    kafka_io.write_records(broker.bootstrap, topic, records)
+    tasks = [[Range(TopicPartition(topic, 0), 0, 3)]]
+    parser = JsonParser("value", (JsonField("id", "int"),))
+    source = ArrowSource(KafkaSettings((broker.bootstrap,)), None, tasks, parsers=(parser,))
+    whole = source.frame(spark)
+    assert [row["__eos_value_0"] for row in whole.collect()] == [1, None, None]
+    assert [row["__eos_value_left"] for row in whole.collect()] == [None, texts[1], None]
+    for names in ({"key", "__eos_value_0"}, {"headers", "timestamp"}, set()):
+        some = replace(source, columns=frozenset(names)).frame(spark)
+        assert some.schema == whole.schema
+        for ours, theirs in zip(some.collect(), whole.collect(), strict=True):
+            # Even without any column the JVM gets the offsets, to count the rows.
+            kept = names or {"offset"}
+            expected = {n: v if n in kept else None for n, v in theirs.asDict().items()}
+            assert ours.asDict() == expected
 
 
 def test_an_error_of_a_task_reaches_the_driver_as_itself(

@@ -1,0 +1,226 @@
+"""Parse JSON keys or values into Arrow columns, in the Python tasks that read Kafka.
+
+The native library parses only records for which the result is certainly that of Spark's
+`from_json`. The bytes of all other records are left for Spark, in a column of their own:
+`eos.formats.expressions` parses these in SQL. So which records the library can parse decides only
+how long it takes. Every Python worker imports this module, so it loads neither pyspark nor the
+configuration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.kafka.records.native_rows import SourceColumn
+from eos.native import library
+from eos.native.memory import POOL, layout
+from eos.native.structs import JsonColumn, JsonReader, address
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
+# Spark's types that the library parses, in the order of `json.c`, and their Arrow types.
+_TYPES: dict[str, Any] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal": None,  # by precision and scale
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_KINDS = list(_TYPES)
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_SCALE_MAX = 18
+_TEXTS_MAX = 8  # texts of a batch have at most so many times the bytes of its records together
+_FIRST_POWER, _LAST_POWER = -300, 300
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField:
+    """A field of the JSON objects, with its Spark type."""
+
+    name: str
+    kind: str
+    is_required: bool = False  # NOT NULL: records without it are left for Spark, which rejects them
+
+    @property
+    def number(self) -> int:
+        """Return the type's number in `json.c`."""
+        return _KINDS.index(self.kind.partition("(")[0])
+
+    @property
+    def digits(self) -> tuple[int, int]:
+        """Return precision and scale of a decimal; zeros for other types."""
+        found = _DECIMAL.fullmatch(self.kind)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    @property
+    def arrow_type(self) -> Any:
+        return pa.decimal128(*self.digits) if self.digits[0] else _TYPES[self.kind]
+
+
+def left_of(source: str) -> str:
+    """Return the name of the column with the bytes that Spark has to parse; all others are null."""
+    return f"__eos_{source}_left"
+
+
+def parsed_of(source: str, number: int) -> str:
+    """Return the name of the column with the values of the schema's field `number`."""
+    return f"__eos_{source}_{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonParser:
+    """Parser of the JSON objects in the column `source`. It can be pickled."""
+
+    source: str
+    fields: tuple[JsonField, ...]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Return the Spark types of the added columns by name."""
+        kinds = {parsed_of(self.source, n): each.kind for n, each in enumerate(self.fields)}
+        return {left_of(self.source): "BINARY", **kinds}
+
+    def with_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the parsed columns, and the column of what is left for Spark."""
+        left, columns = self._parsed(batch.column(self.source))
+        names = [parsed_of(self.source, number) for number in range(len(columns))]
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, left, *columns],
+            names=[*batch.schema.names, left_of(self.source), *names],
+        )
+
+    def _parsed(self, texts: Any) -> tuple[Any, list[Any]]:
+        native = library.load()
+        if native is None:
+            return texts, [pa.nulls(len(texts), each.arrow_type) for each in self.fields]
+        source = SourceColumn(texts, self.source)
+        rows = len(texts)
+        buffers = _Buffers(self.fields, rows, source.struct.size)
+        powers = _powers()
+        reader = JsonReader(
+            source.struct,
+            buffers.columns,
+            len(self.fields),
+            address(powers),
+            _FIRST_POWER,
+            len(powers) // 2,
+            buffers.is_left,
+        )
+        if native.eos_json(ctypes.addressof(reader)):
+            raise ValueError("an invalid column of JSON texts")
+        if not reader.left:
+            return pa.nulls(rows, pa.binary()), buffers.arrays()
+        is_left = pa.Array.from_buffers(pa.bool_(), rows, [None, buffers.left_bits()])
+        return pc.if_else(is_left, texts, pa.nulls(1, texts.type)[0]), buffers.arrays()
+
+
+class _Buffers:
+    """The memory of the parsed columns, as one block. It is freed with the last Arrow array."""
+
+    def __init__(self, fields: tuple[JsonField, ...], rows: int, text_bytes: int) -> None:
+        self._rows = rows
+        self._types = [each.arrow_type for each in fields]
+        texts = sum(each.kind == "string" for each in fields)
+        # All texts of a record are shorter than the record. Unused pages take no memory.
+        self._capacity = min(text_bytes, _TEXTS_MAX * text_bytes // max(1, texts))
+        self._bits = rows // 8 + 1
+        sizes = [self._bits]
+        for each in self._types:
+            is_text = each == pa.string()
+            sizes += [4 * (rows + 1) if is_text else _size(each, rows), self._bits]
+            sizes += [self._capacity if is_text else 0]
+        self._starts, total = layout(tuple(sizes))
+        lease = POOL.lease(total)
+        self._block = pa.py_buffer(lease)
+        first = address(lease)
+        self.is_left = first
+        self.columns = (JsonColumn * len(fields))()
+        for number, each in enumerate(fields):
+            of, valid, data = (first + start for start in self._starts[1 + 3 * number :][:3])
+            column, name = self.columns[number], each.name.encode()
+            column.name, column.name_length = name, len(name)
+            column.kind, column.is_required = each.number, each.is_required
+            column.precision, column.scale = each.digits
+            column.valid = valid
+            if each.kind == "string":
+                column.offsets, column.data, column.capacity = of, data, self._capacity
+            else:
+                column.values = of
+
+    def left_bits(self) -> Any:
+        return self._block.slice(0, self._bits)
+
+    def arrays(self) -> list[Any]:
+        """Return the parsed columns as Arrow arrays, which keep the block."""
+        return [self._array(number, kind) for number, kind in enumerate(self._types)]
+
+    def _array(self, number: int, kind: Any) -> Any:
+        column, rows = self.columns[number], self._rows
+        of, valid, data = self._starts[1 + 3 * number :][:3]
+        bits = self._block.slice(valid, self._bits) if column.nulls else None
+        if kind == pa.string():
+            ends = self._block.slice(of, 4 * (rows + 1))
+            buffers = [bits, ends, self._block.slice(data, column.used)]
+        else:
+            buffers = [bits, self._block.slice(of, _size(kind, rows))]
+        return pa.Array.from_buffers(kind, rows, buffers, null_count=column.nulls)
+
+
+def _size(kind: Any, rows: int) -> int:
+    return rows // 8 + 1 if kind == pa.bool_() else rows * kind.bit_width // 8
+
+
+@functools.cache
+def _powers() -> Any:
+    """Return the upper 128 bits of each power of ten as two 64-bit numbers, the low half first.
+
+    The bits are rounded down, and the highest one is set."""
+    halves = []
+    for exponent in range(_FIRST_POWER, _LAST_POWER + 1):
+        if exponent >= 0:
+            exact = 10**exponent << 128
+        else:
+            divisor = 10**-exponent
+            exact = (1 << 128 + divisor.bit_length()) // divisor
+        bits = exact >> exact.bit_length() - 128
+        halves += [bits & (1 << 64) - 1, bits >> 64]
+    return np.array(halves, np.uint64)
+
+
+def json_fields(
+    fields: Iterable[StructField], required: Iterable[str], *, has_old_times: bool
+) -> tuple[JsonField, ...] | str:
+    """Return the fields of a schema, or why only Spark can parse JSON by this schema.
+
+    `has_old_times` is true if Spark parses dates and times by the rules of its version 2.
+    """
+    found: dict[str, JsonField] = {}
+    for each in fields:
+        kind = each.dataType.simpleString()
+        is_known = kind in _TYPES and kind != "decimal"
+        decimal = _DECIMAL.fullmatch(kind)
+        is_known = is_known or (decimal is not None and int(decimal[2]) <= _SCALE_MAX)
+        if not is_known or (has_old_times and kind in ("date", "timestamp")):
+            return f"the column `{each.name}` is of type {kind}"
+        if set(each.metadata or ()) - {"comment"}:
+            return f"the column `{each.name}` has a default or a length"
+        if each.name in found:
+            return f"the column `{each.name}` is in the schema twice"
+        found[each.name] = JsonField(each.name, kind, each.name in set(required))
+    return tuple(found.values()) or "the schema has no columns"

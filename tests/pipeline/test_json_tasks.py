@@ -1,0 +1,85 @@
+"""JSON that Python tasks parse, in a whole pipeline, beside the same pipeline on Spark's source.
+
+A large micro-batch sends the JVM only the columns that the step needs. A small one is one task.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from support import json_texts, kafka_io
+from support.brokers import Kafka
+from support.project import Project, WarmDriver
+
+from eos.testing import outside
+
+PARTITIONS = 4
+SMALL, LARGE = 1_000, 51_000
+COLUMNS = [("id", "BIGINT"), ("name", "STRING"), ("amount", "DOUBLE"), ("at", "TIMESTAMP")]
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: SOURCE, max_records: {records}}}
+  value: {{json: "SCHEMA, note STRING"}}
+  on_error: dead_letter
+expect:
+  - {{name: early, rule: at IS NULL OR year(at) < 9000, on_error: dead_letter}}
+transform:
+  - sql: SELECT key, id, amount * 2 AS twice, at, name FROM input WHERE name IS NULL OR name <> 'x'
+sink:
+  kafka: {{topic: {target}, value: json, create: {{partitions: {partitions}}}}}
+  dead_letter: {{topic: {target}.dlq, create: {{partitions: 2}}}}
+trigger: {{available_now: true}}
+"""
+
+
+def fill(bootstrap: str, topic: str, count: int) -> None:
+    kafka_io.create_topics(bootstrap, PARTITIONS, topic)
+    chance, now_ms = random.Random(count), int(time.time() * 1000)
+    texts = [None, *(json_texts.text(chance, COLUMNS) for _ in range(2_000))]
+
+    def record(number: int) -> dict[str, object]:
+        value = texts[number % len(texts)]
+        return {"key": b"%d" % number, "value": value, "timestamp": now_ms - number}
+
+    outside.fill(bootstrap, topic, (record(number) for number in range(count)))
+
+
+def outputs(project: Project) -> tuple[list, list]:
+    """Records of the target, and dead letters with their reasons and places."""
+    bootstrap = project.broker.bootstrap
+    out = kafka_io.read_records(bootstrap, project.target)
+    dead = kafka_io.read_records(bootstrap, f"{project.target}.dlq")
+    told = ("eos.rule", "eos.error", "eos.partition", "eos.offset")
+    return (
+        sorted((row.key, row.value or b"") for row in out),
+        sorted((row.key, row.value, *(row.told[name] for name in told)) for row in dead),
+    )
+
+
+@pytest.mark.parametrize("records", [pytest.param(SMALL, marks=pytest.mark.long), LARGE])
+def test_the_records_are_those_of_sparks_source(
+    broker: Kafka, warm: WarmDriver, tmp_path: Path, records: int
+) -> None:
+    found = []
+    source = f"json-tasks.{records}"
+    fill(broker.bootstrap, source, records + 500)  # the second micro-batch is a small one
+    for reader in ("arrow", "spark"):
+        (tmp_path / reader).mkdir()
+        project = Project.made(tmp_path / reader, broker, warm)
+        text = PIPELINE.replace("SOURCE", source).replace("SCHEMA", SCHEMA)
+        project.declare(records, PARTITIONS, text)
+        done = project.run_warm(EOS_READER=reader)
+        assert done.returncode == 0, done.stderr
+        found.append(outputs(project))
+    ours, theirs = found
+    assert ours == theirs
+    out, dead = ours
+    assert len(out) > records // 3
+    assert {row[2] for row in dead} == {"malformed", "early"}
+    assert len(out) + len(dead) < records + 500
