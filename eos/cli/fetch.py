@@ -10,7 +10,8 @@ from typing import Any
 
 from eos.launch.java_wheel import ensure_java
 from eos.launch.native_library import ensure_native
-from eos.local.jars import BROKER_VERSION, DELTA, SPARK, ensure, jar_folder, of_broker
+from eos.launch.spark import find_spark
+from eos.local.jars import BROKER_VERSION, jar_folder, of_broker, paths_of
 from eos.local.java import Java
 from eos.native.library import Status, is_disabled
 
@@ -18,12 +19,14 @@ from eos.native.library import Status, is_disabled
 def run(options: argparse.Namespace) -> int:
     versions = options.broker or [BROKER_VERSION]
     sets = [name for each in versions if each != "none" for name in of_broker(each)]
+    spark = find_spark()
     java = ensure_java()  # before the jars, since Java runs the client that downloads them
-    jars = {path.name: path for paths in ensure(SPARK, DELTA, *sets).values() for path in paths}
+    jars = {path.name for path in paths_of(*spark.jar_sets(with_delta=True), *sets)}
     native = ensure_native(is_forced=True)
     if options.json:
         document: dict[str, Any] = {
             "java": {"version": java.version, "home": str(java.home), "origin": java.origin},
+            "spark": {"version": spark.version, "home": str(spark.home)},
             "jars": {"count": len(jars), "folder": str(jar_folder())},
             "native": {"path": native.path or None, "problem": native.problem or None},
         }
