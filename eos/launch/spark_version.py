@@ -12,7 +12,7 @@ from eos.local.jars import SPARK_VERSIONS
 OLDEST = "4.0.1"
 SCALA = "2.13"
 REQUIREMENT = f"pyspark>={OLDEST},<=4.2.0"  # as in pyproject.toml
-SUPPORTED = f"Spark {OLDEST} and later of 4.0, {', '.join(sorted(SPARK_VERSIONS)[1:])}"
+SUPPORTED = f"Spark 4.0 (from {OLDEST}), {' and '.join(sorted(SPARK_VERSIONS)[1:])}"
 _CORE = re.compile(r"spark-core_([\d.]+)-(\d+)\.(\d+)\.(\d+)(.*)\.jar")
 
 

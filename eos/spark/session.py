@@ -42,7 +42,7 @@ _REQUIRED = {
     "spark.stage.ignoreDecommissionFetchFailure": "false",
     # After the loss of an executor, Spark recomputes a part of a stage, and may get other rows.
     # With these settings (its defaults) Spark detects that, and recomputes everything that depended
-    # on the first rows.
+    # on the first rows. Spark 4.0 ignores them: `run/plan_check.py` refuses what would need them.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
@@ -100,6 +100,7 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
     if configured is not None:
         return
     if is_local:
+        # The package has another name since Spark 4.1.
         package = _STREAMING if spark.version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
         spark.conf.set(_MANAGER, f"{package}.{_LOCAL_MANAGER}")
     else:

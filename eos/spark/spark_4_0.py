@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _ARGUMENT = "__eos_argument_"
 _SEED = 42  # of the hash by which Spark distributes rows to partitions
+_MASK = 0xFFFF_FFFF
 
 
 @functools.cache
@@ -29,6 +30,11 @@ def has_arrow_functions() -> bool:
     from pyspark.sql.pandas import functions
 
     return hasattr(functions, "arrow_udf")
+
+
+def detects_changed_rows(spark: SparkSession) -> bool:
+    """Return whether Spark compares a repeated stage's rows with the first ones: since 4.1."""
+    return not spark.version.startswith("4.0.")
 
 
 def with_codes(
@@ -84,19 +90,32 @@ def repartition_by_id(rows: DataFrame, partitions: int, column: str) -> DataFram
 
     if has_arrow_functions():
         return rows.repartitionById(partitions, column)
-    keys = f.array(*map(f.lit, _keys(rows.sparkSession, partitions)))
+    keys = f.array(*map(f.lit, _keys(partitions)))
     key = f.element_at(keys, f.col(column).cast("int") + 1)
     return rows.withColumn(_ARGUMENT, key).repartition(partitions, _ARGUMENT).drop(_ARGUMENT)
 
 
 @functools.cache
-def _keys(spark: SparkSession, partitions: int) -> tuple[int, ...]:
+def _keys(partitions: int) -> tuple[int, ...]:
     """Return, for each of so many partitions, a number whose row Spark puts into that partition."""
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
-    hash_of = jvm.org.apache.spark.unsafe.hash.Murmur3_x86_32.hashInt
     found: dict[int, int] = {}
     number = 0
     while len(found) < partitions:
-        found.setdefault(hash_of(number, _SEED) % partitions, number)
+        found.setdefault(_hash(number) % partitions, number)
         number += 1
     return tuple(found[each] for each in range(partitions))
+
+
+def _hash(number: int) -> int:
+    """Return the hash of a Spark INT: Murmur3 of 32 bits, signed."""
+    mixed = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593 & _MASK
+    mixed = (_rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64) ^ 4
+    for factor, bits in ((0x85EBCA6B, 16), (0xC2B2AE35, 13), (1, 16)):
+        mixed &= _MASK
+        mixed = (mixed ^ mixed >> bits) * factor
+    return (mixed & _MASK) - ((mixed & 1 << 31) << 1)
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value << bits | value >> 32 - bits) & _MASK

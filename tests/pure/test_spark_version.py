@@ -60,7 +60,7 @@ def test_a_spark_home_of_another_version_is_refused(
     with raises("spark_home_version") as caught:
         spark.find_spark()
     assert f"which is Spark {version}, but" in caught.value.message
-    assert "supports Spark 4.0.1 and later of 4.0, 4.1, 4.2, for Scala 2.13" in caught.value.message
+    assert "supports Spark 4.0 (from 4.0.1), 4.1 and 4.2, for Scala 2.13" in caught.value.message
 
 
 def test_another_pyspark_of_the_environment_is_refused(tmp_path: Path) -> None:
