@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eos.launch.spark import LOCAL, LOOPBACK, delta_conf
-from eos.local.jars import DELTA, SPARK, ensure
+from eos.launch.spark import LOCAL, LOOPBACK, delta_conf, find_spark
+from eos.local.jars import paths_of
 from eos.local.java import AVRO_LIMITS
 from eos.spark.session import REQUIRED, unless_set
 
@@ -18,8 +18,7 @@ def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, s
     with `delta` those of Delta. Jars that are not in the cache are downloaded, unless
     `EOS_OFFLINE=1` is set. With a local `master`, rows reach Python workers faster.
     """
-    sets = (SPARK, DELTA) if delta else (SPARK,)
-    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    jars = [str(jar) for jar in paths_of(*find_spark().jar_sets(with_delta=delta))]
     found = {**REQUIRED, "spark.jars": ",".join(jars)}
     found["spark.driver.extraJavaOptions"] = " ".join(AVRO_LIMITS)
     if delta:

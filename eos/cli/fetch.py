@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from eos.launch.java_wheel import ensure_java
 from eos.launch.native_library import ensure_native
-from eos.local.jars import BROKER_VERSION, DELTA, SPARK, ensure, jar_folder, of_broker
+from eos.launch.spark import find_spark
+from eos.launch.spark_version import minor_of
+from eos.local.jars import BROKER_VERSION, jar_folder, of_broker, of_delta, of_spark, paths_of
 from eos.local.java import Java
 from eos.native.library import Status, is_disabled
 
@@ -18,24 +20,29 @@ from eos.native.library import Status, is_disabled
 def run(options: argparse.Namespace) -> int:
     versions = options.broker or [BROKER_VERSION]
     sets = [name for each in versions if each != "none" for name in of_broker(each)]
+    sparks = options.spark or [minor_of(find_spark().version)]
+    sets += [name for each in sparks for name in (*of_spark(each), *of_delta(each))]
     java = ensure_java()  # before the jars, since Java runs the client that downloads them
-    jars = {path.name: path for paths in ensure(SPARK, DELTA, *sets).values() for path in paths}
+    jars = len(set(paths_of(*sets)))
     native = ensure_native(is_forced=True)
     if options.json:
         document: dict[str, Any] = {
             "java": {"version": java.version, "home": str(java.home), "origin": java.origin},
-            "jars": {"count": len(jars), "folder": str(jar_folder())},
+            "spark": {"versions": sparks},
+            "jars": {"count": jars, "folder": str(jar_folder())},
             "native": {"path": native.path or None, "problem": native.problem or None},
         }
         print(json.dumps(document))
     else:
-        print("\n".join(lines(java, len(jars), jar_folder(), native)))
+        print("\n".join(lines(java, sparks, jars, jar_folder(), native)))
     return 0 if native.library is not None or is_disabled() else 1
 
 
-def lines(java: Java, jars: int, folder: Path, native: Status) -> Iterator[str]:
+def lines(
+    java: Java, sparks: Sequence[str], jars: int, folder: Path, native: Status
+) -> Iterator[str]:
     yield f"java    {java.version} ({java.origin}: {java.home})"
-    yield f"jars    {jars} in {folder}"
+    yield f"jars    {jars} for Spark {', '.join(sparks)}, in {folder}"
     if native.library is not None:
         yield f"native  {native.origin}: {native.path}"
     else:

@@ -10,7 +10,7 @@ from eos.cli.parser import Parser, number
 from eos.config.schema import File
 from eos.launch.options import FLAGS, VALUES
 from eos.launch.spark_options import WITH_VALUE
-from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
+from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS, SPARK_VERSIONS
 
 SHELLS = ("bash", "zsh", "fish")
 _FETCH = """\
@@ -19,7 +19,8 @@ embedded broker, and the native library. All of it is kept in ~/.cache/spark-eos
 is installed into this environment. Later runs download nothing; with EOS_OFFLINE=1 they never do.
 
   eos fetch
-  eos fetch --broker none       for images and hosts that use a cluster of their own
+  eos fetch --broker none       for images and hosts that use a Kafka cluster of their own
+  eos fetch --spark 4.1         for a SPARK_HOME of another machine
 """
 _FETCH_CODES = """\
 Exit codes: 0 everything is there; 1 the native library can't be built, so runs are slower; 2 usage
@@ -157,6 +158,13 @@ def _fetch(eos: Parser) -> None:
         action="append",
         choices=(*BROKER_VERSIONS, "none"),
         help=f"version of the embedded broker, or none; repeatable (default: {BROKER_VERSION})",
+    )
+    fetch.add_argument(
+        "--spark",
+        action="append",
+        choices=SPARK_VERSIONS,
+        help="minor version of Spark; repeatable (default: that of SPARK_HOME, or of this "
+        "environment's pyspark)",
     )
     fetch.add_json()
 

@@ -73,14 +73,16 @@ class DedupStage:
     topic: str = ""
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
-    def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
+    def __call__(
+        self, batches: Iterator[Sequence[Any]], is_full: Callable[[], bool] = _never
+    ) -> Iterator[Any]:
         """Yield one array of verdict codes per batch (Spark's contract for iterator functions)."""
         rows = (
             (*unpacked(at, topics, self.topic), producer, epoch, sequence)
             for at, producer, epoch, sequence, *topics in batches
         )
         try:
-            yield from self.codes(rows)
+            yield from self.codes(rows, is_full)
         except EosError as error:
             raise self.seal.crossing(error) from error
 

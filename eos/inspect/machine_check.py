@@ -21,7 +21,7 @@ from eos.launch.native_library import last_failure
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
-from eos.local.jars import SPARK, is_present, jar_folder, of_broker, read_lock
+from eos.local.jars import is_present, jar_folder, of_broker, read_lock
 from eos.local.java import find_java
 from eos.location import local_path
 from eos.native import library
@@ -106,12 +106,12 @@ def _java() -> Check:
 def _spark() -> Check:
     found = find_spark()
     origin = "SPARK_HOME" if found.is_installed else "of this environment"
-    return ok("spark", f"{origin}: {found.home}")
+    return ok("spark", f"{found.version} ({origin}: {found.home})")
 
 
 def _jars(profile: ProfileFile) -> Check:
     """Check that all required jars are present; missing ones are a note, as a run fetches them."""
-    sets = {SPARK, *(of_broker() if profile.kafka.bootstrap is None else ())}
+    sets = {*find_spark().jar_sets(), *(of_broker() if profile.kafka.bootstrap is None else ())}
     folder = jar_folder()
     required = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
     missing = [jar for jar in required.values() if not is_present(jar, folder)]

@@ -1,11 +1,12 @@
-"""`python -m eos.launch.relock_python [project|docs]` regenerates lock files of Python packages.
+"""`python -m eos.launch.relock_python [project|docs|sparks]` regenerates locks of Python packages.
 
 Each release is pinned with the checksums of its files, for every Python and platform that the
 project supports. `build.lock` has the build tools,
 `python.lock` the environment of a checkout, `java.lock` the wheel with a Java, `compiler.lock` the
 wheel with a C compiler, and `tests/requirements.lock` an environment for this project's tests.
 `project` regenerates these together, and `docs` regenerates `.ci/docs.lock`, the environment that
-builds the documentation's site. Without an argument all are regenerated. All supported Pythons must
+builds the documentation's site. `sparks` regenerates `tests/spark-*.lock`: the further releases of
+pyspark that the tests run with. Without an argument all are regenerated. All supported Pythons must
 be on PATH. The package index is queried through their pip.
 """
 
@@ -24,6 +25,7 @@ BUILD, USERS, JAVA, COMPILER = (
     f"eos/launch/{name}.lock" for name in ("build", "python", "java", "compiler")
 )
 TESTS, DOCS = "tests/requirements.lock", ".ci/docs.lock"
+SPARKS = "tests/spark-"  # and a minor version
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _GLIBC = ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
@@ -41,7 +43,7 @@ Files: TypeAlias = dict[tuple[str, str], set[str]]  # (name, version): checksums
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    groups = {"project": _resolve_project, "docs": _resolve_docs}
+    groups = {"project": _resolve_project, "docs": _resolve_docs, "sparks": _pin_sparks}
     if len(arguments) > 1 or not groups.keys() >= set(arguments):
         print(f"usage: python -m eos.launch.relock_python [{'|'.join(groups)}]", file=sys.stderr)
         return 2
@@ -49,9 +51,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     resolved: dict[str, dict[str, Releases]] = {}
     for group in arguments or groups:
         resolved |= groups[group](required)
-    files = _files(resolved)
-    for name, by_python in resolved.items():
-        _write(CHECKOUT / name, by_python, files)
+    # Each lock of a Spark apart, since pip chooses only one release of a package.
+    apart = [name for name in resolved if name.startswith(SPARKS)]
+    for names in [set(resolved).difference(apart), *([name] for name in apart)]:
+        files = _files({name: resolved[name] for name in names}) if names else {}
+        for name in names:
+            _write(CHECKOUT / name, resolved[name], files)
     return 0
 
 
@@ -60,7 +65,7 @@ def _resolve_project(required: Mapping[str, Sequence[str]]) -> dict[str, dict[st
     resolved = {
         name: {python: _resolve(python, texts, tests[python]) for python in PYTHONS}
         for name, texts in required.items()
-        if name not in {TESTS, DOCS}
+        if name not in {TESTS, DOCS} and not name.startswith(SPARKS)
     }
     resolved[TESTS] = tests  # includes the users' packages: one environment may have both
     return resolved
@@ -68,6 +73,20 @@ def _resolve_project(required: Mapping[str, Sequence[str]]) -> dict[str, dict[st
 
 def _resolve_docs(required: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Releases]]:
     return {DOCS: {python: _resolve(python, required[DOCS]) for python in PYTHONS}}
+
+
+def _pin_sparks(required: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Releases]]:
+    """Return the pinned releases without their dependencies, which the tests' environment has."""
+    return {
+        name: {python: dict(map(_split, texts)) for python in PYTHONS}
+        for name, texts in required.items()
+        if name.startswith(SPARKS)
+    }
+
+
+def _split(pin: str) -> tuple[str, str]:
+    name, _, version = pin.partition("==")
+    return name, version
 
 
 def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
@@ -80,6 +99,7 @@ def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
     project, build = document["project"], document["build-system"]["requires"]
     extras = project["optional-dependencies"]
     users = [*project["dependencies"], *extras["testing"]]
+    sparks: dict[str, str] = document["tool"]["eos"]["sparks"]
     tests = [each for each in extras["test"] if not each.startswith("spark-eos")]
     return {
         BUILD: build,
@@ -88,6 +108,7 @@ def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
         COMPILER: list(extras["compiler"]),
         TESTS: [*users, *extras["opentelemetry"], *extras["openlineage"], *extras["msk"], *tests],
         DOCS: list(extras["docs"]),
+        **{f"{SPARKS}{minor}.lock": [pin] for minor, pin in sparks.items()},
     }
 
 
@@ -112,7 +133,7 @@ def _files(resolved: Mapping[str, Mapping[str, Releases]]) -> Files:
             _add(files, each)
             if not each["download_info"]["url"].endswith(".whl"):  # source: same on all platforms
                 releases.discard((_name(each), each["metadata"]["version"]))
-        for tags in PLATFORMS:
+        for tags in PLATFORMS if releases else ():
             with tempfile.TemporaryDirectory() as folder:
                 target = ["--only-binary=:all:", "--target", folder]
                 arguments = [argument for tag in tags for argument in ("--platform", tag)]

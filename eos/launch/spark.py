@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.scratch import fits_sockets
 from eos.launch.shipping import CHECKOUT, PACKAGES
+from eos.launch.spark_version import minor_of, supported_version
 from eos.local.class_archive import Archive, archive_of
-from eos.local.jars import DELTA, SPARK, ensure, read_lock
+from eos.local.jars import of_delta, of_spark, paths_of
 from eos.local.java import AVRO_LIMITS, Java
 from eos.native import library
 
@@ -24,6 +24,7 @@ LOOPBACK = "127.0.0.1"
 # The script that spark-submit runs. A checkout also has a link to it in `jobs`, an installation
 # does not.
 _JOB = Path(__file__).parents[1] / "job" / "run.py"
+_SUBMIT = Path("bin", "spark-submit")
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
 _JSON_LOG_SETTINGS = _LOG_SETTINGS.with_name("spark-log4j2-json.properties")
 # Log4j's names of the levels of `--log-level`. Spark's own debug lines are too many.
@@ -62,25 +63,33 @@ class Spark:
 
     home: Path
     is_installed: bool  # true: the user's SPARK_HOME; false: the pyspark of this environment
+    version: str
 
     @property
     def submit(self) -> Path:
-        return self.home / "bin" / "spark-submit"
+        return self.home / _SUBMIT
+
+    def jar_sets(self, *, with_delta: bool = False) -> tuple[str, ...]:
+        """Return the names of the jar sets that a run needs on this Spark."""
+        needed = of_spark(minor_of(self.version))
+        return (*needed, *self.delta_jar_sets()) if with_delta else needed
+
+    def delta_jar_sets(self) -> tuple[str, ...]:
+        return of_delta(minor_of(self.version))
 
 
 def find_spark() -> Spark:
     configured = os.environ.get("SPARK_HOME")
     if configured:
-        found = Spark(Path(configured), is_installed=True)
-        if not found.submit.exists():
+        home = Path(configured)
+        if not (home / _SUBMIT).exists():
             raise UsageError(
                 "spark_home_invalid",
                 f"SPARK_HOME is `{configured}`, but that folder has no bin/spark-submit",
                 hint="correct SPARK_HOME, or run `unset SPARK_HOME` to use the Spark of this "
                 "environment",
             )
-        _require_version(found.home)
-        return found
+        return Spark(home, True, supported_version(home, is_installed=True))
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UsageError(
@@ -88,23 +97,8 @@ def find_spark() -> Spark:
             "pyspark is not installed",
             hint="install `spark-eos` with its dependencies, as `./spark-submit.sh` does",
         )
-    return Spark(Path(spec.origin).parent, is_installed=False)
-
-
-def _require_version(home: Path) -> None:
-    """Raise UsageError if SPARK_HOME has another Spark or Scala version than this release needs."""
-    jars = (jar.coordinate.split(":") for jar in read_lock() if jar.purpose == SPARK)
-    ours = next(version for group, _, version in jars if group == "org.apache.spark")
-    for core in (home / "jars").glob("spark-core_*.jar"):
-        found = re.fullmatch(r"spark-core_([\d.]+)-(\d+\.\d+)\..*\.jar", core.name)
-        if found and found.groups() != ("2.13", ours.rpartition(".")[0]):
-            scala, version = found.groups()
-            raise UsageError(
-                "spark_home_version",
-                f"SPARK_HOME is `{home}`, which is Spark {version} for Scala {scala}, but this "
-                f"release needs {ours} for Scala 2.13",
-                hint="set SPARK_HOME to a Spark of that version, on the workers as well",
-            )
+    home = Path(spec.origin).parent
+    return Spark(home, False, supported_version(home, is_installed=False))
 
 
 def command(
@@ -128,8 +122,7 @@ def command(
     _refuse_cluster_mode(settings, rest)
     joined = {option: settings.pop(key, "").split(",") for option, key in _JOINED.items()}
     chosen = master_of(options) or master
-    sets = (SPARK, DELTA) if with_delta else (SPARK,)
-    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    jars = [str(jar) for jar in paths_of(*spark.jar_sets(with_delta=with_delta))]
     # Prefer the class path to --jars: its classes can be in the class-data archive, which makes
     # starts faster. Jars in --jars would also be copied for the tasks that run in this JVM.
     if not put_on_class_path(spark, chosen, jars, settings, rest):

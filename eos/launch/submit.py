@@ -27,7 +27,7 @@ from eos.launch.scratch import Scratch, scratch
 from eos.local.broker_probe import report_silent
 from eos.local.class_archive import Archive
 from eos.local.embedded_kafka import EmbeddedKafka
-from eos.local.jars import SPARK, ensure, of_broker
+from eos.local.jars import of_broker, paths_of
 from eos.local.java import Java
 
 if TYPE_CHECKING:
@@ -109,16 +109,18 @@ def _submit(options: Options, validate: Validator | None) -> int:
     if not options.are_several:
         log_lines.name_pipeline(pipelines[0].name)
     logs = _logs(options, profile)
+    found = spark.find_spark()
     java = ensure_java()
     ensure_native()
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:
-            ensure(SPARK, *of_broker())  # one call, so that they are downloaded in parallel
+            # One call, so that all jars are downloaded in parallel.
+            paths_of(*found.jar_sets(), *of_broker())
             local = stack.enter_context(_local(options, profile))
         folder = spark.local_dir(profile.spark.conf, options.spark)
         run = stack.enter_context(scratch(folder))
-        app = _application(options, profile, pipelines, java, local, logs, run)
+        app = _application(options, profile, pipelines, found, java, local, logs, run)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
@@ -188,6 +190,7 @@ def _application(
     options: Options,
     profile: ProfileFile,
     pipelines: Sequence[PipelineFile],
+    found: spark.Spark,
     java: Java,
     local: LocalKafka | None,
     logs: Path,
@@ -207,7 +210,6 @@ def _application(
     if options.accept_state_loss:
         job.append("--accept-state-loss")
     job += ["--log-format", options.log_format, "--log-level", options.log_level]
-    found = spark.find_spark()
     arguments = spark.command(
         found,
         job,

@@ -21,6 +21,8 @@ SPARK, BROKER = "spark", "broker"
 # Sets of jars for tests only: clients and servers of S3 and HDFS, where a checkpoint may be.
 STORES = S3, HDFS = "s3", "hdfs"
 DELTA = "delta"  # for pipelines that have Delta tables
+# The minor versions of Spark that this release supports. Each has two jar sets of its own.
+SPARK_VERSIONS = ("4.2", "4.1", "4.0")
 # The pinned releases of the embedded broker, in the form that users write.
 BROKER_VERSIONS = ("4.3", "4.0", "3.9", "3.6")
 BROKER_VERSION = BROKER_VERSIONS[0]
@@ -96,6 +98,16 @@ def _text_of(path: Path) -> str:
         return ""
 
 
+def of_spark(version: str) -> tuple[str, str]:
+    """Return the names of the two jar sets that a run needs on this minor version of Spark."""
+    return SPARK, f"{SPARK}-{version}"
+
+
+def of_delta(version: str) -> tuple[str, str]:
+    """Return the names of the two further jar sets of a run with Delta tables."""
+    return DELTA, f"{DELTA}-{version}"
+
+
 def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:
     """Return the names of the two jar sets on the class path of a broker of this Kafka version."""
     return BROKER, f"{BROKER}-{version}"
@@ -115,6 +127,11 @@ def ensure(*purposes: str, lock: Path = LOCK_FILE) -> dict[str, list[Path]]:
         purpose: [folder / jar.name for jar in required if jar.purpose == purpose]
         for purpose in purposes
     }
+
+
+def paths_of(*purposes: str) -> list[Path]:
+    """Return the paths of all jars in the sets `purposes`. Download missing jars first."""
+    return [path for paths in ensure(*purposes).values() for path in paths]
 
 
 def are_there(*purposes: str) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eos.errors import RecordRefusedError, TransformError
+from eos.errors import RecordRefusedError, TransformError, UsageError
 from eos.protobuf.arrays import TooLargeError, binaries
 from eos.protobuf.decoder import read
 from eos.protobuf.encoder import UnfitError, write
@@ -77,7 +77,16 @@ def written(message: Message, place: str, column: Column | str, at: Column, topi
 
 
 def _called(function: Callable[..., Any], returns: str, *columns: Column | str) -> Column:
-    from pyspark.sql.pandas.functions import arrow_udf
+    import pyspark
+
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError as error:
+        raise UsageError(
+            "protobuf_spark_version",
+            f"Protobuf needs Spark 4.1 or later, and this is {pyspark.__version__}",
+            hint="install a later Spark (docs/install.md), or use JSON or Avro",
+        ) from error
 
     make: Any = arrow_udf  # PySpark's own types lack it
     result: Column = make(function, returns)(*columns)

@@ -21,6 +21,7 @@ from eos.spark.exchange import Exchange
 from eos.spark.fused_step import FusedStep
 from eos.spark.python_rows import PythonRows
 from eos.spark.session import ARROW_BYTES_MAX
+from eos.spark.spark_4_0 import repartition_by_id
 from eos.spark.steps import mapped
 from eos.spark.tasks import (
     EncodeAndWriteTask,
@@ -191,11 +192,10 @@ class Jobs:
                 numbers = self.stages.spark.range(0, tasks, 1, tasks)
                 written = mapped(numbers, WriteFilesTask(task, exchange), receipt.SCHEMA)
                 return job, self.collect(written, "write")
-        # repartitionById, because a hash would put two writers into one task and leave another
-        # idle. The manifests (counts of encoded records) have an id of their own: its task adds
-        # them up.
+        # Not by hash, which would put two writers into one task and leave another idle. The
+        # manifests (counts of encoded records) have an id of their own: its task adds them up.
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
-        shuffled = encoded.repartitionById(max(writers + 1, validators), "writer")
+        shuffled = repartition_by_id(encoded, max(writers + 1, validators), "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         job = mapped(ordered, task, receipt.SCHEMA)
         return job, self.collect(job, ALL)

@@ -6,14 +6,16 @@ The check runs before the startup acquires ownership or writes anything to Kafka
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.errors import TransformError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.spark.dedup_columns import as_stream
+from eos.spark.session import slots
 from eos.spark.sink_columns import sink_columns
+from eos.spark.spark_4_0 import detects_changed_rows
 from eos.spark.steps import require_lasting, transformed
 from eos.startup.stateful_pipeline import with_state
 from eos.transform.nondeterminism import unstable
@@ -40,9 +42,31 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
         )
     if not plan.is_dataframe:  # a job's own DataFrame has no rules
         require_lasting(plan, stream)
+    _require_repeatable(out)
     for message in _warnings(plan, out):
         bus.emit(events.Warned(message))
     return with_state(plan, state, bus)
+
+
+def _require_repeatable(out: DataFrame) -> None:
+    """Raise TransformError if a stage that Spark repeats could return other rows unnoticed.
+
+    After the loss of an executor, Spark repeats a part of a finished stage. If a function returns
+    other values then, rows may be shuffled elsewhere, and so be lost or doubled. Since Spark 4.1
+    the checksums that `session.py` requires detect this.
+    """
+    spark = out.sparkSession
+    if detects_changed_rows(spark) or slots(spark):  # in one JVM no executor is lost alone
+        return
+    plan: Any = out._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark has no public way
+    if not plan.deterministic():
+        raise TransformError(
+            "transform_not_repeatable",
+            f"the transforms use {', '.join(unstable(out))}, and Spark {spark.version} does not "
+            "detect that a stage which it repeats after the loss of an executor returns other rows",
+            hint="run on Spark 4.1 or later, or with `spark.master: local[*]`, or remove the "
+            "function",
+        )
 
 
 def _warnings(plan: Plan, out: DataFrame) -> Iterator[str]:

@@ -18,6 +18,7 @@ from eos.dedup.verdict_lookup import VerdictLookup
 from eos.encode.record_errors import AT
 from eos.kafka.api import TopicPartition
 from eos.read.decode import ERROR, RULE
+from eos.spark.spark_4_0 import has_arrow_functions, repartition_by_id, with_codes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -140,8 +141,6 @@ def validating(
     of `tasks` tasks. With 0, one task gets all, without a shuffle. The job has no result rows,
     since its tasks write verdicts to files.
     """
-    from pyspark.sql import functions as f
-
     producer, epoch, sequence = dedup.columns
     rows = frame.selectExpr(
         f"{AT} AS at",
@@ -154,9 +153,9 @@ def validating(
         return rows.coalesce(1).mapInArrow(stage.at_once, "shard INT")
     packed = rows.mapInArrow(Gather(stage.schema), PACKED)
     # Each of the shuffle's partitions is one shard of the producers. A task reads several shards in
-    # turn, so nothing has to be sorted. A shuffle by hash, unlike repartitionById, would put
-    # several shards into one partition and none into another.
-    ordered = packed.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
+    # turn, so nothing has to be sorted. A shuffle by hash would put several shards into one
+    # partition and none into another.
+    ordered = repartition_by_id(packed, SHARDS, "shard").coalesce(tasks)
     return ordered.mapInArrow(stage, "shard INT")
 
 
@@ -170,6 +169,10 @@ def _with_codes(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> Da
     it twice for a row, and does not evaluate a transform's filter first. Otherwise each row that
     the filter removes would look like a gap.
     """
+    stamps = () if isinstance(stage, VerdictLookup) else dedup.columns
+    columns = (AT, *stamps, *_topic(stage))
+    if not has_arrow_functions():
+        return with_codes(frame, _CODE, columns, stage)
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import ByteType
@@ -179,8 +182,6 @@ def _with_codes(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> Da
         # PySpark would warn about missing type hints, which it reads from plain functions only.
         warnings.simplefilter("ignore", UserWarning)
         codes = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    stamps = () if isinstance(stage, VerdictLookup) else dedup.columns
-    columns = (AT, *stamps, *_topic(stage))
     return frame.withColumn(_CODE, codes.asNondeterministic()(*map(f.expr, columns)))
 
 

@@ -84,6 +84,16 @@ class FusedStep:
 
 
 @functools.cache
+def has_pandas_conversions() -> bool:
+    """Return whether PySpark has the conversions between pandas and Arrow that tasks call.
+
+    They are there since Spark 4.2. Without them, Spark runs a pandas step in a pass of its own."""
+    from pyspark.sql import conversion
+
+    return hasattr(conversion, "PandasToArrowConversion")
+
+
+@functools.cache
 def parsed(schema: str) -> StructType:
     """Return the schema of a DDL text. It is cached, since PySpark calls the JVM to parse it."""
     from pyspark.sql.types import StructType
@@ -106,6 +116,8 @@ def sink_rows(
     rows with the columns `after`. Without a step both are the same.
     """
     if plan.tables:  # a Delta table gets all columns of the step
+        return None
+    if kind == "pandas" and not has_pandas_conversions():
         return None
     fields = after.fields
     present = {each.name: each.dataType.simpleString() for each in fields}

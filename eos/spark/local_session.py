@@ -16,7 +16,7 @@ from eos.errors import UnavailableError
 from eos.launch import spark as launch
 from eos.launch.java_wheel import ensure_java
 from eos.launch.scratch import Scratch, scratch
-from eos.local.jars import DELTA, SPARK, are_there, ensure, ensure_one
+from eos.local.jars import are_there, ensure_one, paths_of
 from eos.spark.session import without_traces
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def _start_session(
     from pyspark.sql import SparkSession
 
     if not _use_class_path_of_run(home, conf, has_delta=has_delta):
-        jars = [ensure_one(SPARK, "spark-avro")] if has_avro else []
-        jars += ensure(DELTA)[DELTA] if has_delta else []
+        jars = [ensure_one(home.jar_sets()[-1], "spark-avro")] if has_avro else []
+        jars += paths_of(*home.delta_jar_sets()) if has_delta else []
         if jars:
             named = [*filter(None, [conf.get("spark.jars")]), *map(str, jars)]
             conf["spark.jars"] = ",".join(named)
@@ -116,10 +116,10 @@ def _use_class_path_of_run(home: launch.Spark, conf: dict[str, str], *, has_delt
     With the same class path the JVM can use the run's class-data archive, which saves a third of
     its startup time. If the jars are not in the cache, nothing is downloaded or changed.
     """
-    sets = (SPARK, DELTA) if has_delta else (SPARK,)
+    sets = home.jar_sets(with_delta=has_delta)
     if not are_there(*sets):
         return False
-    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    jars = [str(jar) for jar in paths_of(*sets)]
     return launch.put_on_class_path(home, _MASTER, jars, conf)
 
 

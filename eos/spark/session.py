@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 # The largest Arrow batch that a Python worker gets, whatever the size of its rows. A worker needs a
 # few times as much memory. Twice the size takes 40 MB more and encodes no faster.
 ARROW_BYTES_MAX = 4 * 1024 * 1024
+_STREAMING = "org.apache.spark.sql.execution.streaming"
 SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
     # RocksDB keeps state outside the JVM's heap, and transformWithState requires it. A checkpoint
     # keeps the provider that it was created with.
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
-    ".state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
 }
 REQUIRED = {
     # Rule "one epoch, one attempt": a speculative copy of a writing task would send under the
@@ -42,7 +42,7 @@ REQUIRED = {
     "spark.stage.ignoreDecommissionFetchFailure": "false",
     # After the loss of an executor, Spark recomputes a part of a stage, and may get other rows.
     # With these settings (its defaults) Spark detects that, and recomputes everything that depended
-    # on the first rows.
+    # on the first rows. Spark 4.0 ignores them: `run/plan_check.py` refuses what would need them.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
@@ -52,9 +52,7 @@ _OWN_SECRET = re.compile(r"yarn|local|local\[[^\]]*\]|k8s://.*")
 _EXECUTOR_JAVA = "spark.executor.extraJavaOptions"
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_LOCAL_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_LOCAL_MANAGER = "FileSystemBasedCheckpointFileManager"
 # Classes and methods that PySpark looks up in the JVM for each plan, half a millisecond each time.
 _LOOKED_UP = {
     "PythonUtils": ("toSeq", "getBroadcastThreshold"),
@@ -102,7 +100,9 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
     if configured is not None:
         return
     if is_local:
-        spark.conf.set(_MANAGER, _LOCAL_MANAGER)
+        # The package has another name since Spark 4.1.
+        package = _STREAMING if spark.version.startswith("4.0.") else f"{_STREAMING}.checkpointing"
+        spark.conf.set(_MANAGER, f"{package}.{_LOCAL_MANAGER}")
     else:
         spark.conf.unset(_MANAGER)
 

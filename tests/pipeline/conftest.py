@@ -10,6 +10,7 @@ from support.brokers import Kafka
 from support.project import PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
+from eos.launch.spark import find_spark
 from eos.local import jars
 
 _DELTA = """
@@ -36,7 +37,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
 def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmDriver]:
     """Yield a warm driver with Delta, as spark-submit starts one for a pipeline with tables."""
     folder = tmp_path_factory.mktemp("delta")
-    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
+    files = ",".join(map(str, jars.paths_of(*find_spark().delta_jar_sets())))
     text = PROFILE.format(bootstrap="none:1", root=folder / "state").rstrip()
     (folder / "profile.yaml").write_text(text + _DELTA.format(jars=files))
     made = WarmDriver(folder, load_profile(str(folder / "profile.yaml"), folder))

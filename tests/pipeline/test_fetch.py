@@ -11,7 +11,8 @@ import pytest
 from support import kafka_io
 from support.project import Project
 
-from eos.local.jars import BROKER, DELTA, SPARK, read_lock
+from eos.launch.spark import find_spark
+from eos.local.jars import of_broker, read_lock
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +29,8 @@ def test_a_run_on_a_fetched_cache_needs_no_network(project: Project, tmp_path: P
     )
     assert fetched.returncode == 0, fetched.stderr
     found = json.loads(fetched.stdout)
-    wanted = {jar.name for jar in read_lock() if jar.purpose in {SPARK, DELTA, BROKER}}
+    sets = {*find_spark().jar_sets(with_delta=True), *of_broker()}
+    wanted = {jar.name for jar in read_lock() if jar.purpose in sets}
     folder = Path(found["jars"]["folder"])
     assert folder == cache / "spark-eos" / "jars"
     assert wanted <= {path.name for path in folder.iterdir()}

@@ -113,10 +113,10 @@ def test_plan_tells_what_a_table_is_promised(tmp_path: Path) -> None:
 
 
 def test_only_such_a_pipeline_gets_deltas_jars(tmp_path: Path) -> None:
-    here = Spark(tmp_path, is_installed=False)
+    here = Spark(tmp_path, is_installed=False, version="4.2.0")
     conf = {"spark.sql.extensions": "a.B"}
     words = spark.command(here, [], "local[1]", conf, [], tmp_path, tmp_path, with_delta=True)
-    delta = jars.ensure(jars.DELTA)[jars.DELTA]
+    delta = jars.paths_of(*jars.of_delta("4.2"))
     (first,) = [word for word in words if word.startswith("spark.driver.extraClassPath=")]
     assert delta
     assert all(str(jar) in first for jar in delta)

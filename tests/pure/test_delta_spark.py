@@ -9,18 +9,21 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from eos.launch.relock_python import USERS, requirements
-from eos.local.jars import DELTA, read_lock
+from eos.local.jars import SPARK_VERSIONS, of_delta, read_lock
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = "eos/spark/delta_snapshot.py"
 
 
-def test_the_package_and_the_jar_are_of_one_release() -> None:
+def test_the_package_and_the_jars_are_of_one_release() -> None:
     pins = {each.name: str(each.specifier) for each in map(Requirement, requirements()[USERS])}
-    jars = [each.coordinate for each in read_lock() if each.purpose == DELTA]
-    minor = ".".join(pins["pyspark"].removeprefix("==").split(".")[:2])
     release = pins["delta-spark"].removeprefix("==")
-    assert f"io.delta:delta-spark_{minor}_2.13:{release}" in jars
+    for minor in SPARK_VERSIONS:
+        jars = [each.coordinate for each in read_lock() if each.purpose in of_delta(minor)]
+        assert set(jars) == {
+            f"io.delta:delta-spark_{minor}_2.13:{release}",
+            f"io.delta:delta-storage:{release}",
+        }
     assert version("delta-spark") == release
 
 

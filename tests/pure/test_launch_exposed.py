@@ -15,7 +15,7 @@ def test_spark_listens_to_this_machine_alone_unless_the_user_names_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    here = Spark(Path("/s"), is_installed=False)
+    here = Spark(Path("/s"), is_installed=False, version="4.2.0")
 
     def address(master: str) -> str | None:
         found = spark.environment(here, Path("/java"), master, tmp_path, tmp_path)

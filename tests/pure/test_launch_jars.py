@@ -14,12 +14,14 @@ from eos.local import jar_download, relock
 from eos.local.jars import (
     BROKER,
     BROKER_VERSIONS,
-    DELTA,
     SPARK,
+    SPARK_VERSIONS,
     STORES,
     Jar,
     is_present,
     of_broker,
+    of_delta,
+    of_spark,
     read_lock,
     write_lock,
 )
@@ -32,7 +34,8 @@ def test_the_lock_is_what_pyproject_asks_for() -> None:
         locked.setdefault(jar.purpose, []).append(jar.coordinate)
     assert locked == relock.coordinates()
     brokers = {name for version in BROKER_VERSIONS for name in of_broker(version)}
-    assert set(locked) == {SPARK, *STORES, DELTA} | brokers
+    on_spark = {name for each in SPARK_VERSIONS for name in (*of_spark(each), *of_delta(each))}
+    assert set(locked) == {*STORES, *on_spark, *brokers}
 
 
 def test_the_lock_reads_back_what_was_written(tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def built(
     is_installed: bool = False,
     sockets: Path | None = Path("/tmp/mine"),
 ) -> list[str]:
-    monkeypatch.setattr(spark, "ensure", lambda *_: {"spark": [Path("/j/a.jar")]})
+    monkeypatch.setattr(spark, "paths_of", lambda *_: [Path("/j/a.jar")])
     monkeypatch.setattr(shipping, "packages_zip", lambda: Path("/c/packages.zip"))
-    here = Spark(Path("/s"), is_installed=is_installed)
+    here = Spark(Path("/s"), is_installed=is_installed, version="4.2.0")
     words = (here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
     return spark.command(*words, sockets=sockets)
 
@@ -276,7 +276,7 @@ def test_the_workers_python_is_of_the_drivers_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    here = Spark(Path("/s"), is_installed=False)
+    here = Spark(Path("/s"), is_installed=False, version="4.2.0")
 
     def python(master: str) -> str:
         found = spark.environment(here, Path("/java"), master, tmp_path, Path("/p"))
@@ -340,29 +340,6 @@ def test_a_spark_home_without_a_spark_is_refused(
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with raises("spark_home_invalid"):
         spark.find_spark()
-
-
-@pytest.mark.parametrize(
-    ("jar", "is_refused"),
-    [
-        ("spark-core_2.13-4.2.1.jar", False),
-        ("spark-core_2.13-4.1.1.jar", True),
-        ("spark-core_2.12-3.5.3.jar", True),
-    ],
-)
-def test_a_spark_home_of_another_version_is_refused(
-    jar: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("bin/spark-submit", f"jars/{jar}"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    if is_refused:
-        with raises("spark_home_version") as caught:
-            spark.find_spark()
-        assert "needs 4.2.0 for Scala 2.13" in caught.value.message
-    else:
-        assert spark.find_spark() == Spark(tmp_path, is_installed=True)
 
 
 def test_sparks_options_are_those_of_its_parser(monkeypatch: pytest.MonkeyPatch) -> None:

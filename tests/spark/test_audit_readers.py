@@ -55,7 +55,7 @@ def read_with_spark(location: Path) -> Sequence[dict[str, Any]]:
     job.write_text(_JOB)
     java = ensure_java().home
     found = spark.find_spark()
-    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
+    files = ",".join(map(str, jars.paths_of(*found.delta_jar_sets())))
     words = [str(found.home / "bin" / "spark-submit"), "--master", "local[1]", "--jars", files]
     run = words_of_a_run("local[1]")
     for name, value in {**_CONF, **class_path(run)}.items():
