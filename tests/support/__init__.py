@@ -7,6 +7,7 @@ On any test's way:
     docs               code blocks of the documents, the project's requirements, refused features
     docs_site          the navigation of the documentation's site, and its pages outside of docs/
     error_catalogue    program: writes docs/messages.md from the source
+    named_tests        whether a test that a page names exists
     release            program: builds the files of a release
 
 Kafka, as a client that shares no code with `eos` sees it:
@@ -15,7 +16,9 @@ Kafka, as a client that shares no code with `eos` sees it:
     brokers            the brokers of tests; their log files and transactions
     container          a broker in a container; program: makes its image
     three_brokers      a cluster of three behind a proxy: kill, pause, move leaders
-    proxy              a proxy that loses, holds and damages requests and answers
+    proxy              a proxy that loses, holds, delays and changes requests and answers
+    proxy_rules        which requests the proxy strikes, and what it does to them
+    kafka_frames       Kafka's requests and responses, decoded by kafka-python
     security           a broker with logins, rights and certificates
     tokens             an authorization server: signed tokens, a token endpoint
     schemas            a schema registry, and descriptor files of Protobuf
