@@ -170,6 +170,10 @@ class Rule:
         self._lots = lots
         self._matched = 0
 
+    @property
+    def is_certain(self) -> bool:
+        return self._which.chance >= 1
+
     def __repr__(self) -> str:
         return f"{self.do.name} of {self._which}"
 

@@ -317,7 +317,10 @@ def patience() -> Iterator[None]:
 
 
 @contextmanager
-def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator[ThreeBrokers]:
+def three_nodes(
+    root: Path, config: Mapping[str, str] | None = None, *, remembers: bool = True
+) -> Iterator[ThreeBrokers]:
+    """`remembers`: see `Proxy`."""
     ports: dict[int, int] = {}
 
     def of(node: Node) -> Mapping[str, str]:
@@ -336,7 +339,11 @@ def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator
             **(config or {}),
         }
 
-    with Proxy() as proxy, patience(), EmbeddedKafka(root, nodes=3, config=of) as kafka:
+    with (
+        Proxy(remembers=remembers) as proxy,
+        patience(),
+        EmbeddedKafka(root, nodes=3, config=of) as kafka,
+    ):
         made = ThreeBrokers(kafka, proxy, ports)
         try:
             yield made
