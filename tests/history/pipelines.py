@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from support.owners import Forked
 from support.pipeline_copy import Job
-from support.processes import pause
+from support.processes import is_paused
+from support.waiting import wait_until
 
 FENCED = 3
 _LOOKS_EVERY_S = 0.05
@@ -48,16 +49,17 @@ class Supervised:
         """Pause the process, start another one elsewhere with --take-over, wait, and wake the
         paused one. Its exit code."""
         with self._lock:
-            zombie = self._process
-            pause(zombie.pid)
+            older = self._process
+            self._signal(older.pid, signal.SIGSTOP)
+            wait_until(lambda: is_paused(older.pid) or older.poll() is not None)
             self._places += 1
             self.job = replace(self.job, folder=self._home / str(self._places))
             self._process = self._started("--take-over")
         try:
             wait()
         finally:
-            self._signal(zombie.pid, signal.SIGCONT)
-        return self._ended(zombie)
+            self._signal(older.pid, signal.SIGCONT)
+        return self._ended(older)
 
     def close(self) -> None:
         with self._lock:

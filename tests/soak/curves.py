@@ -27,10 +27,10 @@ def look(pid: int) -> tuple[int, int] | None:
 class Curves:
     """Samples processes by name. `pids` returns the present ones: a name's process may change."""
 
-    def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, pids: Callable[[], Mapping[str, int]], every_s: float = _EVERY_S) -> None:
         self.points: list[dict[str, Any]] = []
         self._pids, self._begun = pids, time.monotonic()
-        self._every_s = _EVERY_S
+        self._every_s = every_s
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()

@@ -95,10 +95,11 @@ def other_codes(soak: Soak) -> None:
 
 
 def black_hole(soak: Soak) -> None:
-    """Pipelines get no answer from the leader of a target."""
-    leader = soak.three.leader(soak.random.choice(soak.load.topics[1:]))
-    port = soak.three.kafka.nodes[leader - 1].ports.client
-    soak.three.proxy.rule(ANY, Do.DROP_REQUEST, port=port, times=ALWAYS)
+    """The writers of a pipeline get no answer from a leader of its target."""
+    job = soak.random.choice(soak.load.pipelines).job
+    port = soak.three.kafka.nodes[soak.three.leader(job.target) - 1].ports.client
+    hole = soak.three.proxy.black_hole(client=f"{job.name}.writer", port=port)
+    hole.wait_struck()
     time.sleep(LASTS_S)
 
 

@@ -33,6 +33,7 @@ from soak.faults import FAULTS, LASTS_S, Soak, both, healed
 
 _TWO_AT_ONCE = 0.3
 _PREFIX = "soak"
+BROKERS = {name for name in FAULTS if name.endswith(("_broker", "_leaders"))}
 
 
 class AnomalyError(Exception):
@@ -47,8 +48,7 @@ def chosen_faults(chosen: random.Random) -> tuple[str, ...]:
     first = chosen.choice(list(FAULTS))
     if chosen.random() >= _TWO_AT_ONCE:
         return (first,)
-    of_brokers = {name for name in FAULTS if name.endswith(("_broker", "_leaders"))}
-    others = [name for name in FAULTS if name not in of_brokers and name != first]
+    others = [name for name in FAULTS if name not in BROKERS and name != first]
     return first, chosen.choice(others)
 
 

@@ -4,6 +4,7 @@ On any test's way:
     errors             the error that a test expects, by its code; how many examples a property gets
     slow_tests         the tests that the quick run leaves out; program: writes their list
     waiting            `wait_until`
+    damage             damaged inputs for parsers, a hundred thousand of each
     docs               code blocks of the documents, the project's requirements, refused features
     docs_site          the navigation of the documentation's site, and its pages outside of docs/
     error_catalogue    program: writes docs/messages.md from the source
