@@ -26,7 +26,7 @@ source topic deleted or recreated; partitions added to a target; partitions adde
 record too large; poison record; right revoked; credentials expire; checkpoint lost; checkpoint
 rolled back; checkpoint damaged; checkpoint ahead of the ledger; crash, then a changed pipeline
 file; unclean leader election; retention takes unread source records; retention takes target records
-and markers; a strange transaction stays open; a target partition is offline when markers are
+and markers; a foreign transaction stays open; a target partition is offline when markers are
 written; markers are late; the clock jumps; memory, threads or files run out; the cluster changes
 its transaction version; empty micro-batch; one, many and skewed partitions; seeded bugs;
 the disk of the state root is full; container paused; DNS gone; TLS certificate expires in flight;

@@ -184,7 +184,7 @@ FAULTS = (
         ),
     ),
     Fault(
-        "a strange transaction stays open",
+        "a foreign transaction stays open",
         "another producer leaves a transaction open on the source or the ledger",
         "the run waits, then names the producer; it aborts nothing of others",
         "ledger_open",

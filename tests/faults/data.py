@@ -271,13 +271,14 @@ FAULTS = (
     ),
     Fault(
         "S3 refuses or throttles",
-        "the store of the checkpoints answers 403, or nobody listens at its address",
-        "exit code 5 with the file's path, and nothing is lost. Throttling (503) is not injected: "
-        "Hadoop's client repeats such requests, and then fails as here",
+        "the store of the checkpoints answers 403, each fourth request 503, or nobody is there",
+        "503 is repeated by Hadoop's client; else exit code 5 with the file's path, and nothing is "
+        "lost",
         "checkpoint_store_unavailable",
         pipeline(
             "checkpoint_elsewhere.py::"
             "test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing",
+            "checkpoint_elsewhere.py::test_a_store_that_throttles_is_asked_again",
         ),
     ),
 )

@@ -49,7 +49,7 @@ def page() -> str:
     hours = sum(report["hours"] for report in found)
     records = sum(report["records checked"] for report in found)
     text = _HEAD + (
-        f"\n{len(found)} runs, {hours:.1f} hours in total, {records:,} records checked.\n\n"
+        f"\nRuns: {len(found)}. Hours in total: {hours:.2f}. Records checked: {records:,}.\n\n"
         + _table(
             ("seed", "hours", "cores", "rounds", "records", "micro-batches", "failed attempts"),
             [

@@ -55,4 +55,5 @@ Pipelines on Spark:
     executor_faults    a pipeline on executors that die, freeze and lose files
     processes          CPU, memory, threads and connections of a Spark application
     stores             an S3 and an HDFS for checkpoints
+    throttling         an endpoint before the S3 that answers some requests with 503
 """
