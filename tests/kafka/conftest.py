@@ -115,10 +115,11 @@ def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKa
 
 @pytest.fixture
 def proxied(behind_proxy: ProxiedKafka) -> Iterator[ProxiedKafka]:
-    """Without the rules of the test before."""
+    """Without the rules of the test before. Each of the test's own must strike."""
     behind_proxy.proxy.clear()
     yield behind_proxy
     behind_proxy.proxy.clear()
+    behind_proxy.proxy.check_struck()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.doubles import At
 from support.pipeline_copy import Job
-from support.proxy import Do, Rule
+from support.proxy_rules import Do, Rule
 from support.scenes import Outcome, ProxiedKafka, proxied_kafka, run_copy
 from support.three_brokers import patience
 

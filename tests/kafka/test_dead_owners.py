@@ -15,7 +15,7 @@ from support.doubles import At, WatchedClient
 from support.errors import in_turn
 from support.owners import Forked
 from support.pipeline_copy import Copy, Job
-from support.proxy import Do
+from support.proxy_rules import Do
 from support.scenes import ProxiedKafka, run_to_end
 
 from eos.observe import events

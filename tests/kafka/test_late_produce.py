@@ -8,7 +8,7 @@ import pytest
 from support import kafka_io
 from support.doubles import At
 from support.pipeline_copy import Copy, Job
-from support.proxy import Do, Rule
+from support.proxy_rules import Do, Rule
 from support.scenes import ProxiedKafka, run_copy
 
 from eos.deadline import Deadline

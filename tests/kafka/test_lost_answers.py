@@ -15,7 +15,7 @@ import pytest
 from support.doubles import At, Hurried
 from support.errors import in_turn
 from support.pipeline_copy import Copy, Job
-from support.proxy import Do, Rule
+from support.proxy_rules import Do, Rule
 from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 
 from eos.errors import Recovery

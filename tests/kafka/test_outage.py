@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.doubles import EventLog
 from support.errors import in_turn
-from support.proxy import ANY, Do
+from support.proxy_rules import ANY, Do
 from support.scenes import ProxiedKafka
 from support.waiting import wait_until
 

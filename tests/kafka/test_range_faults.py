@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from support import kafka_io
 from support.brokers import SegmentBatch, edit_log
 from support.errors import raises
-from support.proxy import Do
+from support.proxy_rules import Do
 from support.scenes import ProxiedKafka
 from support.varied_topics import expected, ranges_of, read_ranges
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.doubles import At
 from support.pipeline_copy import Copy, Job
-from support.proxy import HOST, PATIENCE_S, Do, read_frame, sized
+from support.proxy_rules import HOST, PATIENCE_S, Do, read_frame, sized
 from support.scenes import NUMBERS_TOPIC, Outcome, ProxiedKafka, run_copy
 
 from eos.deadline import Backoff, Deadline

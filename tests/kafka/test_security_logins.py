@@ -9,7 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from support.security import PASSWORD, SecuredKafka, secured_kafka
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
@@ -17,6 +19,7 @@ from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 
 Security = dict[str, str]
+SET = AlterConfigOpType.SET
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +218,44 @@ def test_another_kind_of_port_is_tried_until_the_deadline_and_named(
         client.transaction_version(Deadline.after_ms(4_000))
     assert f"no broker of {address} answers" in caught.value.message
     assert "TLS" in caught.value.hint
+
+
+def present(secured: SecuredKafka, days: int) -> None:
+    """The broker shows new clients a certificate of so many days from now on. It goes on running,
+    and accepts another file with the same name in it."""
+    certificate = secured.ca.folder / f"broker.{days}.pem"
+    secured.ca.sign("broker", days).rename(certificate)
+    name = "listener.name.mutual.ssl.keystore.location"
+    changed = ConfigResource(
+        ResourceType.BROKER,
+        "1",
+        incremental_configs=[ConfigEntry(name, str(certificate), incremental_operation=SET)],
+    )
+    (done,) = secured.admin.incremental_alter_configs([changed]).values()
+    done.result(180)
+
+
+def comes_in(secured: SecuredKafka) -> bool:
+    with client_to(secured.mutual, mutual(secured, secured.ca.folder / "client.pem")) as client:
+        try:
+            return client.transaction_version(Deadline.after_ms(300_000)) == 2
+        except KafkaRefusedError as error:
+            if error.code != "broker_certificate_expired":
+                raise
+            return False
+
+
+def test_a_certificate_that_expires_in_flight_ends_new_connections_alone(
+    secured: SecuredKafka,
+) -> None:
+    security = mutual(secured, secured.ca.folder / "client.pem")
+    deadline = Deadline.after_ms(300_000)
+    with client_to(secured.mutual, security) as client:
+        client.transaction_version(deadline)
+        present(secured, -1)
+        try:
+            wait_until(lambda: not comes_in(secured), "the broker shows its old certificate")
+            assert client.transaction_version(deadline) == 2  # its connection was made before
+        finally:
+            present(secured, 30)
+        wait_until(lambda: comes_in(secured), "the broker shows an expired certificate")

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 from support import kafka_io
 from support.doubles import Work
-from support.proxy import ANY, Do
+from support.proxy_rules import ANY, Do
 from support.recovery import Pipeline, soon
 from support.scenes import ProxiedKafka
 from support.verbs import status

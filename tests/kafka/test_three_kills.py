@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.doubles import At
-from support.proxy import Do
+from support.proxy_rules import Do
 from support.scenes import PATIENCE_S, Flow
 from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from support.doubles import At
-from support.proxy import Do
+from support.proxy_rules import Do
 from support.scenes import PATIENCE_S, Flow, Scene
 from support.three_brokers import NODES, ThreeBrokers, three_nodes
 

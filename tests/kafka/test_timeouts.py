@@ -11,7 +11,7 @@ from support.brokers import wait_for_state
 from support.doubles import At
 from support.errors import in_turn
 from support.pipeline_copy import Job
-from support.proxy import Do
+from support.proxy_rules import Do
 from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 
 from eos.errors import AttemptFailedError, Recovery

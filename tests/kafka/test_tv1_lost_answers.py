@@ -16,7 +16,7 @@ from support.brokers import LOOKS_OFTEN, wait_for_state
 from support.doubles import At, Hurried
 from support.errors import raises
 from support.pipeline_copy import Copy, Job
-from support.proxy import Do, Rule
+from support.proxy_rules import Do, Rule
 from support.scenes import ProxiedKafka, SideBySide, proxied_kafka, run_copy
 
 from eos.deadline import Deadline

@@ -14,6 +14,7 @@ import fastavro
 import pytest
 from pyspark.sql import SparkSession
 from support import kafka_io
+from support.damage import inputs
 from support.errors import raises
 from support.kafka_io import NOW_MS, Record
 from support.project import Project
@@ -269,6 +270,15 @@ def test_a_length_of_two_billion_is_no_two_billion_bytes(spark, kind: Any) -> No
     rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate([claimed, empty])]
     frame = spark.createDataFrame(rows, KAFKA)
     assert [len(row.a) for row in decode.apply(frame).collect()] == [0]
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_damaged_values_are_rows_or_malformed(spark) -> None:
+    decode = Decode(value=Format("avro", json.dumps(ORDER), ("id",)), on_error="drop")
+    values = [encoded(order(7)), *inputs("Avro values", encoded(order(7)))]
+    rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
+    found = decode.apply(spark.createDataFrame(rows, KAFKA)).count()
+    assert 1 < found < len(values)
 
 
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:

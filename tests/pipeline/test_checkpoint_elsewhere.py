@@ -15,7 +15,7 @@ import pytest
 from support.brokers import Kafka, transaction_state
 from support.project import KILLED, PROFILE, Project, WarmDriver
 from support.spark_recovery import SparkPipeline
-from support.stores import NOWHERE, S3, Store, hdfs, s3
+from support.stores import NOWHERE, S3, SLOW, Store, hdfs, s3
 
 from eos.config.load import load_profile
 from eos.kafka.api import TransactionProfile
@@ -214,3 +214,16 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
     profile.write_text(text)
     past.ran(1)
     assert len(checkpoints(past, store)) == 2
+
+
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
+def test_a_store_that_throttles_is_asked_again(past: SparkPipeline, store: S3) -> None:
+    """Of all requests, each fourth is answered with 503 Slow Down."""
+    profile = past.project.profile
+    profile.write_text(profile.read_text().replace("s3a://checkpoints", f"s3a://{SLOW}"))
+    store.throttling.every = 4
+    try:
+        past.ran(2)
+    finally:
+        store.throttling.every = 0
+    assert store.throttling.refused > 3

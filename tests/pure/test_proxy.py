@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from support.proxy import ANY, HOST, Do, Proxy, read_frame, sized
+from support.proxy import Proxy
+from support.proxy_rules import ALWAYS, ANY, HOST, Do, read_frame, sized
 
 END_TXN, FETCH = 26, 1
 
@@ -81,9 +84,10 @@ def echo() -> Iterator[Echo]:
 
 @pytest.fixture
 def proxy(echo: Echo) -> Iterator[Proxy]:
-    with Proxy() as made:
-        made.port = made.before(echo.port)
-        yield made
+    made = Proxy(seed=7)  # not every test here has its rules strike
+    made.port = made.before(echo.port)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -195,3 +199,54 @@ def test_a_broker_that_is_down_is_a_connection_that_closes(proxy):
     client = Client(port)
     assert client.ask(b"a") is None
     client.socket.close()
+
+
+def test_a_delayed_request_and_a_delayed_answer_arrive(proxy, client):
+    rules = [proxy.rule("EndTxn", do, delay_s=0.05) for do in (Do.DELAY_REQUEST, Do.DELAY_ANSWER)]
+    before = time.monotonic()
+    assert [client.ask(b"a"), client.ask(b"b")] == [answer(b"A"), answer(b"B")]
+    assert time.monotonic() - before >= 0.1
+    assert [len(rule.struck) for rule in rules] == [1, 1]
+
+
+def test_a_throttled_request_arrives_whole(proxy, client):
+    rule = proxy.rule("EndTxn", Do.THROTTLE, bytes_per_s=200_000)
+    before = time.monotonic()
+    assert client.ask(b"a" * 20_000) == answer(b"A" * 20_000)
+    assert time.monotonic() - before >= 0.1
+    assert len(rule.struck) == 1
+
+
+def test_a_black_hole_swallows_everything_until_it_is_cleared(proxy, client):
+    rule = proxy.black_hole(client="me")
+    client.send(b"a")
+    rule.wait_struck()
+    proxy.clear()
+    assert client.is_silent()
+
+
+def test_the_seed_decides_which_requests_are_struck(proxy, client):
+    rule = proxy.rule("EndTxn", Do.GARBAGE_ANSWER, times=ALWAYS, chance=0.5)
+    bodies = [b"%d" % number for number in range(10)]
+    found = [client.ask(body) == answer(body) for body in bodies]
+    lots = random.Random("7-0")
+    assert found == [lots.random() >= 0.5 for _ in bodies]
+    assert len(rule.struck) == found.count(False) > 0
+
+
+def test_a_rule_that_never_struck_is_reported_once(proxy, client):
+    proxy.rule("Fetch", Do.OTHER_ANSWER)
+    proxy.rule("Fetch", Do.NOTHING)  # it only watches
+    client.ask(b"a", FETCH)
+    proxy.check_struck()
+    proxy.rule("EndTxn", Do.DROP_REQUEST)
+    proxy.clear()
+    with pytest.raises(AssertionError, match=r"never injected: \[DROP_REQUEST of .*'EndTxn'"):
+        proxy.check_struck()
+    proxy.check_struck()
+
+
+def test_the_end_of_a_proxy_is_one_more_check(echo):
+    with pytest.raises(AssertionError, match="never injected"), Proxy() as made:  # noqa: PT012
+        made.before(echo.port)
+        made.rule("EndTxn", Do.DROP_REQUEST)

@@ -4,9 +4,11 @@ On any test's way:
     errors             the error that a test expects, by its code; how many examples a property gets
     slow_tests         the tests that the quick run leaves out; program: writes their list
     waiting            `wait_until`
+    damage             damaged inputs for parsers, a hundred thousand of each
     docs               code blocks of the documents, the project's requirements, refused features
     docs_site          the navigation of the documentation's site, and its pages outside of docs/
     error_catalogue    program: writes docs/messages.md from the source
+    named_tests        whether a test that a page names exists
     release            program: builds the files of a release
 
 Kafka, as a client that shares no code with `eos` sees it:
@@ -15,7 +17,9 @@ Kafka, as a client that shares no code with `eos` sees it:
     brokers            the brokers of tests; their log files and transactions
     container          a broker in a container; program: makes its image
     three_brokers      a cluster of three behind a proxy: kill, pause, move leaders
-    proxy              a proxy that loses, holds and damages requests and answers
+    proxy              a proxy that loses, holds, delays and changes requests and answers
+    proxy_rules        which requests the proxy strikes, and what it does to them
+    kafka_frames       Kafka's requests and responses, decoded by kafka-python
     security           a broker with logins, rights and certificates
     tokens             an authorization server: signed tokens, a token endpoint
     schemas            a schema registry, and descriptor files of Protobuf
@@ -51,4 +55,5 @@ Pipelines on Spark:
     executor_faults    a pipeline on executors that die, freeze and lose files
     processes          CPU, memory, threads and connections of a Spark application
     stores             an S3 and an HDFS for checkpoints
+    throttling         an endpoint before the S3 that answers some requests with 503
 """

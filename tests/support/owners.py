@@ -114,6 +114,10 @@ class Forked:
         with _one_at_a_time:
             return self._process.exitcode
 
+    def forget(self) -> None:
+        """Deletes what it said."""
+        self._log.unlink(missing_ok=True)
+
     def wait_until(self, what: Callable[[], bool], otherwise: str) -> None:
         """Wait for it while the process runs."""
         wait_until(what, lambda: f"{otherwise}:\n{self._words()}", self)

@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Protocol
@@ -67,6 +69,16 @@ def pause(pid: int) -> None:
     on another core goes on until it hears of it, and a broker answers what comes meanwhile."""
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: is_paused(pid), f"process {pid} does not pause")
+
+
+# Runs a shell's text where it may mount file systems, which nobody else sees.
+NAMESPACE = ("unshare", "--map-root-user", "--mount", "sh", "-c")
+
+
+@cache
+def can_mount() -> bool:
+    probe = [*NAMESPACE, "mount -t tmpfs tmpfs /tmp"]
+    return subprocess.run(probe, capture_output=True, check=False, timeout=60).returncode == 0
 
 
 def workers(variable: str) -> Iterator[Path]:

@@ -6,170 +6,58 @@
         ...
         assert rule.struck
 
-A rule counts the requests that match it and strikes the nth, and as many after it as `times` is.
-One proxy can serve several brokers, each with a port of its own: rules see the requests to all of
-them, the brokers' own too.
+A rule counts the requests that match it and strikes the nth, and as many after it as `times` is;
+with `chance`, it strikes some of these, which follow from the proxy's seed. One proxy can serve
+several brokers, each with a port of its own: rules see the requests to all of them, the brokers'
+own too. Clients of a broker that does not advertise the proxy reach it through `around`: the proxy
+writes its own ports into each response that names brokers.
+
+A rule that never struck proves nothing: `check_struck` fails for it, and so does the end of `with`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import socket
-import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
+from typing import Any
 
-_NAMES = """
-0:Produce 1:Fetch 2:ListOffsets 3:Metadata 8:OffsetCommit 9:OffsetFetch 10:FindCoordinator
-11:JoinGroup 15:DescribeGroups 18:ApiVersions 19:CreateTopics 21:DeleteRecords
-22:InitProducerId 24:AddPartitionsToTxn 25:AddOffsetsToTxn 26:EndTxn 27:WriteTxnMarkers
-28:TxnOffsetCommit 32:DescribeConfigs 42:DeleteGroups 60:DescribeCluster
-61:DescribeProducers 65:DescribeTransactions 68:ConsumerGroupHeartbeat
-"""
-APIS = {int(number): name for number, _, name in (n.partition(":") for n in _NAMES.split())}
-SIZE = struct.Struct(">i")
-CORRELATION = struct.Struct(">i")
-_REQUEST = struct.Struct(">hhih")  # api, version, correlation id, length of the client id
-_END = struct.Struct(">qh?")
-_FRAME_BYTES_MAX = 128 * 1024 * 1024
+from support import kafka_frames
+from support.proxy_rules import (
+    ALWAYS,
+    ANY,
+    APIS,
+    CORRELATION,
+    HOST,
+    NAMES_BROKERS,
+    PATIENCE_S,
+    Do,
+    How,
+    Rule,
+    Seen,
+    Which,
+    parsed,
+    read_frame,
+    sized,
+)
 
-
-@dataclass(frozen=True)
-class Seen:
-    """A request as it came. `link` numbers the connections, `port` is the broker's."""
-
-    link: int
-    port: int
-    api: str
-    version: int
-    correlation: int
-    client: str
-    frame: bytes = field(repr=False)
-
-
-def parsed(frame: bytes, link: int, port: int) -> Seen:
-    api, version, correlation, length = _REQUEST.unpack_from(frame)
-    client = frame[_REQUEST.size : _REQUEST.size + max(0, length)].decode()
-    return Seen(link, port, APIS.get(api, f"Api{api}"), version, correlation, client, frame)
-
-
-class End(NamedTuple):
-    """What an EndTxn asked for."""
-
-    producer_id: int
-    epoch: int
-    is_commit: bool
-
-
-def end_asked(seen: Seen) -> End:
-    """Of the versions with compact strings, 3 and later, and ids shorter than 127 bytes."""
-    at = _REQUEST.size + len(seen.client) + 1  # no tagged fields in the header
-    at += seen.frame[at]  # length of the id plus one, then the id
-    return End(*_END.unpack_from(seen.frame, at))
-
-
-def sized(frame: bytes) -> bytes:
-    return SIZE.pack(len(frame)) + frame
-
-
-def read_frame(connection: socket.socket) -> bytes | None:
-    """The next one without its size; None at the end of the stream."""
-    head = _exactly(connection, SIZE.size)
-    if head is None:
-        return None
-    (size,) = SIZE.unpack(head)
-    assert 0 < size <= _FRAME_BYTES_MAX, f"not Kafka's protocol: a frame of {size} bytes"
-    return _exactly(connection, size)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    parts = []
-    while size:
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-ANY = "*"
-HOST = "127.0.0.1"
-PATIENCE_S = 300  # a test that waits for longer has failed
-
-
-class Do(Enum):
-    """What is done to a request, or to its answer."""
-
-    NOTHING = "nothing: it is remembered, to be repeated later"
-    DROP_REQUEST = "the request never arrives, the connection stays"
-    CLOSE_BEFORE = "the connection closes, the request never arrives"
-    CLOSE_AFTER = "the connection closes at once, the request arrives"
-    HOLD_REQUEST = "the request arrives after `release`, even if nobody waits for it any more"
-    DROP_ANSWER = "the answer never arrives, the connection stays"
-    LOSE_ANSWER = "the answer never arrives, the connection closes in its place"
-    HALF_ANSWER = "half of the answer arrives, then the connection closes"
-    GARBAGE_ANSWER = "the answer arrives with its size and correlation id, and noise behind"
-    OTHER_ANSWER = "the answer arrives with the correlation id of another request"
-    HOLD_ANSWER = "the answer arrives after `release`, if somebody still waits for it"
-
-
-class Rule:
-    """`struck` are the requests that it was applied to, `answers` what a broker said to them."""
-
-    def __init__(
-        self, proxy: Proxy, do: Do, nth: int, times: int, matches: Callable[[Seen], bool]
-    ) -> None:
-        self.do = do
-        self.struck: list[Seen] = []
-        self.answers: list[bytes] = []
-        self.is_released = False
-        self._proxy = proxy
-        self._matches = matches
-        self._places = range(nth, nth + times)
-        self._matched = 0
-
-    def takes(self, seen: Seen) -> bool:
-        if not self._matches(seen):
-            return False
-        self._matched += 1
-        if self._matched not in self._places:
-            return False
-        self.struck.append(seen)
-        return True
-
-    def release(self) -> None:
-        """Lets go of what is held, now and from now on."""
-        self.is_released = True
-        self._proxy.tell()
-
-    def wait_struck(self, times: int = 1) -> None:
-        self._proxy.wait(lambda: len(self.struck) >= times, f"not struck: {self.do}")
-
-    def wait_answered(self, times: int = 1) -> None:
-        """Until a broker has answered: what was struck is carried out, or refused."""
-        self._proxy.wait(lambda: len(self.answers) >= times, f"not answered: {self.do}")
-
-    def repeat(self) -> bytes:
-        """Sends the same bytes once more, by a connection of their own: a ghost. Its answer."""
-        seen = self.struck[-1]
-        with socket.create_connection((HOST, seen.port), timeout=PATIENCE_S) as ghost:
-            ghost.sendall(sized(seen.frame))
-            answer = read_frame(ghost)
-        assert answer is not None, f"the broker hung up on {seen}"
-        return answer
+_PIECE_BYTES = 4096
 
 
 class Proxy:
-    """`seen` are the requests since the last `clear`, in the order in which they came."""
+    """`seen` are the requests since the last `clear`, in the order in which they came; without
+    `remembers` there are none, for runs of hours."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0, *, remembers: bool = True) -> None:
         self.seen: list[Seen] = []
+        self._seed, self._remembers = seed, remembers
         self._rules: list[Rule] = []
+        self._made: list[Rule] = []  # since the last `check_struck`
+        self._seeds = itertools.count()
+        self._around: dict[tuple[str, int], int] = {}
         self._changed = threading.Condition()
         self._listeners: list[socket.socket] = []
         self._links: set[_Link] = set()
@@ -180,31 +68,73 @@ class Proxy:
     def __enter__(self) -> Proxy:  # noqa: PYI034 - typing.Self begins with 3.11
         return self
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, error: object, *_rest: object) -> None:
         self.close()
+        if error is None:
+            self.check_struck()
 
-    def before(self, port: int) -> int:
+    def before(self, port: int, host: str = HOST) -> int:
         """Stands before the broker at this port, which need not run yet. Returns its own port."""
         listener = socket.create_server((HOST, 0))
         self._listeners.append(listener)
-        self._start(lambda: self._accept(listener, port))
+        self._start(lambda: self._accept(listener, (host, port)))
         return int(listener.getsockname()[1])
 
-    def rule(
-        self, api: str, do: Do, *, client: str = "", port: int = 0, nth: int = 1, times: int = 1
-    ) -> Rule:
-        """For the nth request of this API (`ANY`: of all) from now on; `client`: of this client
-        id only; `port`: to the broker there only. Of several rules the one that was made first
-        has its way."""
-        assert api == ANY or api in APIS.values(), api
+    def around(self, bootstrap: str) -> str:
+        """The addresses by which clients reach these brokers through the proxy, whatever the
+        brokers advertise. Each broker that a response names gets a port of the proxy, too."""
+        found = []
+        for address in bootstrap.split(","):
+            host, _, port = address.rpartition(":")
+            found.append(f"{HOST}:{self.port_around(host, int(port))}")
+        return ",".join(found)
 
-        def matches(seen: Seen) -> bool:
-            is_meant = api in (ANY, seen.api) and client in ("", seen.client)
-            return is_meant and port in (0, seen.port)
-
+    def port_around(self, host: str, port: int) -> int:
+        at = (HOST if host == "localhost" else host, port)
         with self._changed:
-            self._rules.append(Rule(self, do, nth, times, matches))
-            return self._rules[-1]
+            if at[0] == HOST and port in self._around.values():
+                return port  # it is one of the proxy's own
+            if at not in self._around:
+                self._around[at] = self.before(port, at[0])
+            return self._around[at]
+
+    def rule(
+        self,
+        api: str,
+        do: Do,
+        *,
+        delay_s: float = 0,
+        code: int = 0,
+        bytes_per_s: int = 0,
+        **which: Any,
+    ) -> Rule:
+        """For the `nth` request of this API (`ANY`: of all) from now on, and the `times` - 1 after
+        it; `client`: of this client id only; `port`: to the broker there only; `partition`: that
+        names this (topic, number); `chance`: the part of these that is struck. Of several rules
+        the one that was made first has its way."""
+        assert api == ANY or api in APIS.values(), api
+        wants = {Do.DELAY_REQUEST: delay_s, Do.DELAY_ANSWER: delay_s, Do.THROTTLE: bytes_per_s}
+        assert wants.get(do, 1) > 0, f"{do} needs its number"
+        with self._changed:
+            lots = random.Random(f"{self._seed}-{next(self._seeds)}")
+            how = How(delay_s, code, bytes_per_s)
+            made = Rule(self, do, Which(api, **which), how, lots)
+            self._rules.append(made)
+            self._made.append(made)
+            return made
+
+    def black_hole(self, **which: Any) -> Rule:
+        """Connections stay, and nothing that is sent ever arrives."""
+        return self.rule(ANY, Do.DROP_REQUEST, times=ALWAYS, **which)
+
+    def check_struck(self) -> None:
+        """Each rule since the last call has struck. Rules that only watch are no faults, and one
+        with a chance has none for sure: its test says how often it must have struck."""
+        with self._changed:
+            made, self._made = self._made, []
+        sure = [rule for rule in made if rule.do is not Do.NOTHING and rule.is_certain]
+        missed = [rule for rule in sure if not rule.struck]
+        assert not missed, f"these faults were never injected: {missed}"
 
     def clear(self) -> None:
         """Forgets what was seen, and the rules."""
@@ -250,7 +180,8 @@ class Proxy:
 
     def struck_by(self, seen: Seen) -> Rule | None:
         with self._changed:
-            self.seen.append(seen)
+            if self._remembers:
+                self.seen.append(seen)
             rule = next((rule for rule in self._rules if rule.takes(seen)), None)
             self._changed.notify_all()
             return rule
@@ -266,16 +197,24 @@ class Proxy:
         with self._changed:
             self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
 
-    def _accept(self, listener: socket.socket, port: int) -> None:
+    def wait_for(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """A delay, which the end of the connection or of the proxy ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or is_over(), seconds)
+
+    def rewrites(self, seen: Seen) -> bool:
+        return bool(self._around) and seen.api in NAMES_BROKERS
+
+    def _accept(self, listener: socket.socket, at: tuple[str, int]) -> None:
         with contextlib.suppress(OSError):  # the listener is closed
             while True:
                 client, _ = listener.accept()
                 try:
-                    broker = socket.create_connection((HOST, port))
+                    broker = socket.create_connection(at)
                 except OSError:  # it is down, and so is the way to it
                     client.close()
                     continue
-                link = _Link(self, next(self._numbers), client, broker, port)
+                link = _Link(self, next(self._numbers), client, broker, at[1])
                 with self._changed:
                     self._links.add(link)
                     is_late = self._is_closed
@@ -297,7 +236,7 @@ class _Link:
         self._client = client
         self._broker = broker
         self._port = port
-        self._unanswered: dict[int, Rule | None] = {}  # by correlation id
+        self._unanswered: dict[int, tuple[Seen, Rule | None]] = {}  # by correlation id
         self._is_hung_up = self._is_closed = False
         for side in (client, broker):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -332,21 +271,39 @@ class _Link:
             return False
         if rule is not None and do is Do.HOLD_REQUEST:
             self._proxy.hold(rule, lambda: self._is_closed)
-        self._unanswered[seen.correlation] = rule
+        if rule is not None and do is Do.DELAY_REQUEST:
+            self._proxy.wait_for(rule.how.delay_s, lambda: self._is_closed)
+        self._unanswered[seen.correlation] = seen, rule
         if do is Do.CLOSE_AFTER:
             self._hang_up()  # first, or the answer may be quicker
-        self._broker.sendall(sized(seen.frame))
+        if rule is not None and do is Do.THROTTLE:
+            self._send_slowly(sized(seen.frame), rule.how.bytes_per_s)
+        else:
+            self._broker.sendall(sized(seen.frame))
         return do is not Do.CLOSE_AFTER
+
+    def _send_slowly(self, whole: bytes, bytes_per_s: int) -> None:
+        for at in range(0, len(whole), _PIECE_BYTES):
+            piece = whole[at : at + _PIECE_BYTES]
+            self._proxy.wait_for(len(piece) / bytes_per_s, lambda: self._is_closed)
+            self._broker.sendall(piece)
 
     def _answer(self, frame: bytes) -> bool:
         """False: it was the connection's last."""
-        rule = self._unanswered.pop(CORRELATION.unpack_from(frame)[0])
+        seen, rule = self._unanswered.pop(CORRELATION.unpack_from(frame)[0])
         do = rule.do if rule else Do.NOTHING
         if rule is not None:
             rule.answers.append(frame)
             self._proxy.tell()
             if do is Do.HOLD_ANSWER:
                 self._proxy.hold(rule, lambda: self._is_hung_up)
+            if do is Do.DELAY_ANSWER:
+                self._proxy.wait_for(rule.how.delay_s, lambda: self._is_hung_up)
+            if do is Do.OTHER_CODE:
+                frame = kafka_frames.with_error(frame, seen.key, seen.version, rule.how.code)
+        if self._proxy.rewrites(seen):
+            port_of = self._proxy.port_around
+            frame = kafka_frames.with_addresses(frame, seen.key, seen.version, port_of)
         if self._is_hung_up:  # the broker answers all that it was sent, and then it is over
             return bool(self._unanswered)
         self._client.sendall(_arrives(frame, do))

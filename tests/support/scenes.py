@@ -36,7 +36,8 @@ from support import kafka_io
 from support.brokers import abandon, check_topic
 from support.doubles import At, Hurried
 from support.pipeline_copy import Copy, Job
-from support.proxy import Proxy, end_asked
+from support.proxy import Proxy
+from support.proxy_rules import end_asked
 
 PARTITIONS = 2
 AT_A_TIME = 4

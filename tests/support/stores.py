@@ -28,9 +28,11 @@ from eos.launch.spark import find_spark
 from eos.local.broker_node import free_ports
 from eos.local.jars import HDFS, ensure
 from eos.local.processes import end_with_parent
+from support.throttling import Throttling
 from support.waiting import wait_until
 
 BUCKET = "checkpoints"
+SLOW = "slow"  # of this bucket, a part of the requests may be refused for now
 NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"
 
@@ -57,6 +59,7 @@ class S3:
     endpoint: str
     root: str = f"s3a://{BUCKET}/eos"
     client: Any = field(init=False)
+    throttling: Throttling = field(init=False)
 
     def __post_init__(self) -> None:
         once = Config(
@@ -70,7 +73,9 @@ class S3:
             aws_secret_access_key=SECRET,
             config=once,
         )
-        self.client.create_bucket(Bucket=BUCKET)
+        for bucket in (BUCKET, SLOW):
+            self.client.create_bucket(Bucket=bucket)
+        self.throttling = Throttling(self.endpoint)
 
     def settings(self) -> dict[str, str]:
         """What S3A is told: where the server is, and an end of trying."""
@@ -83,6 +88,8 @@ class S3:
             "attempts.maximum": "1",
             "retry.limit": "2",
             "retry.interval": "100ms",
+            f"bucket.{SLOW}.endpoint": self.throttling.endpoint,
+            "retry.throttle.interval": "50ms",
             f"bucket.{NOWHERE}.endpoint": f"http://127.0.0.1:{free_ports(1)[0]}",
         }
         return {f"spark.hadoop.fs.s3a.{key}": value for key, value in told.items()}

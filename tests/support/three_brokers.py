@@ -36,7 +36,8 @@ from support import brokers, kafka_io
 from support.doubles import At
 from support.pipeline_copy import Job
 from support.processes import pause
-from support.proxy import ANY, Do, Proxy, Rule
+from support.proxy import Proxy
+from support.proxy_rules import ANY, Do, Rule
 from support.scenes import PATIENCE_S, Flow, Scene, Scenes
 from support.waiting import wait_until
 
@@ -79,6 +80,7 @@ class ThreeBrokers:
         down = [node.number for node in self.kafka.nodes if not node.is_running]
         if down:
             self.restart(*down)
+        self.proxy.check_struck()
 
     # -- pipelines -------------------------------------------------------------------------------
 
@@ -315,7 +317,10 @@ def patience() -> Iterator[None]:
 
 
 @contextmanager
-def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator[ThreeBrokers]:
+def three_nodes(
+    root: Path, config: Mapping[str, str] | None = None, *, remembers: bool = True
+) -> Iterator[ThreeBrokers]:
+    """`remembers`: see `Proxy`."""
     ports: dict[int, int] = {}
 
     def of(node: Node) -> Mapping[str, str]:
@@ -334,7 +339,11 @@ def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator
             **(config or {}),
         }
 
-    with Proxy() as proxy, patience(), EmbeddedKafka(root, nodes=3, config=of) as kafka:
+    with (
+        Proxy(remembers=remembers) as proxy,
+        patience(),
+        EmbeddedKafka(root, nodes=3, config=of) as kafka,
+    ):
         made = ThreeBrokers(kafka, proxy, ports)
         try:
             yield made
