@@ -127,13 +127,14 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
     table, reason = None, ""
     if not profile.audit.transactions:
         pass  # the profile wants no table; a table of an earlier profile would be out of date
-    elif location is not None and (location / "_delta_log").is_dir():
+    elif location is not None and location.files("_delta_log"):
         table = TransactionsTable(location)
     else:
         reason = (
             f"there is no audit table in {location}"
             if location
-            else f"there is no audit table: {profile.state.root} is not a folder of this machine"
+            else f"there is no audit table: {profile.state.root} is neither a folder of this "
+            "machine nor a bucket of S3"
         )
     names, topics, by = planned.names, planned.sink_topics, planned.dedup
     apps = {each.name: app_of(names, ledger_id, each.name) for each in planned.tables}
