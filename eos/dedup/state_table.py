@@ -104,10 +104,7 @@ class ProducersTable:
         self.location.require_room()
         with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
-                try:
-                    table = self._opened()
-                except CommitFailedError:  # another process created the table first
-                    continue
+                table = self._opened()
                 token = secrets.randbelow(2**62)
                 try:
                     _write(table, _changes(_files(table), files), token)
@@ -171,20 +168,29 @@ class ProducersTable:
         try:
             table = self._table()
         except TableNotFoundError:
-            self.location.create()
-            return DeltaTable.create(
-                self.location.uri,
-                _SCHEMA,
-                partition_by=_BY,
-                name="producers",
-                description="The last sequence numbers of each producer, by bucket. The ledger "
-                "has the version of the last commit.",
-                configuration=_SETTINGS,
-                storage_options=self.location.options,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
+            try:
+                return self._created()
+            except DeltaError as error:
+                try:
+                    table = self._table()  # another process created it first
+                except TableNotFoundError:
+                    raise error from None
         self._require_known_format(table)
         return table
+
+    def _created(self) -> DeltaTable:
+        self.location.create()
+        return DeltaTable.create(
+            self.location.uri,
+            _SCHEMA,
+            partition_by=_BY,
+            name="producers",
+            description="The last sequence numbers of each producer, by bucket. The ledger "
+            "has the version of the last commit.",
+            configuration=_SETTINGS,
+            storage_options=self.location.options,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
 
     def _require_known_format(self, table: DeltaTable) -> None:
         """Raise PromiseBrokenError if a newer release changed the table's format."""
