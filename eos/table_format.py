@@ -8,7 +8,6 @@ a higher number first, so that older releases refuse the table instead of misrea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import eos
 from eos.errors import PromiseBrokenError
@@ -17,10 +16,11 @@ PROPERTY = "eos.format"
 FORMAT = 1  # also of tables without the property
 
 
-def require_known_format(table: Path, properties: Mapping[str, object], *, remedy: str) -> None:
+def require_known_format(table: object, properties: Mapping[str, object], *, remedy: str) -> None:
     """Raise PromiseBrokenError unless this release can read and write the table.
 
-    `remedy` continues the hint: how to do without the table's present content."""
+    `table` is the table's folder, for the message. `remedy` continues the hint: how to do without
+    the table's present content."""
     found = str(properties.get(PROPERTY) or FORMAT)
     if found.isdecimal() and 1 <= int(found) <= FORMAT:
         return

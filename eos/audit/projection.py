@@ -115,7 +115,7 @@ class Projection:
 
     @cached_property
     def producers(self) -> ProducersProjection:
-        return ProducersProjection(ProducersTable(self.table.location.with_name("producers")))
+        return ProducersProjection(ProducersTable(self.table.location.sibling("producers")))
 
     def _producers_caught_up(self, end: int, deadline: Deadline) -> ProducersResult:
         source = LedgerSource(

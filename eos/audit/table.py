@@ -27,7 +27,7 @@ from eos import private_files
 from eos.audit.producer_rows import PRODUCERS_SCHEMA, PRODUCERS_SCHEMA_VERSION
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.full_disk import require_room
+from eos.folder import Folder, as_folder
 from eos.table_format import require_known_format
 
 # Retries of a commit if other pipelines commit to the table at the same time.
@@ -79,8 +79,8 @@ class AuditTable:
     schema: pa.Schema
     settings: ClassVar[Mapping[str, str]]
 
-    def __init__(self, location: Path) -> None:
-        self.location = location
+    def __init__(self, location: Folder | Path) -> None:
+        self.location = as_folder(location)
         self._table: DeltaTable | None = None
         self._opened_s = 0.0  # when the snapshot was the newest one
 
@@ -89,7 +89,7 @@ class AuditTable:
 
         Creates the table if it does not exist.
         """
-        require_room(self.location)
+        self.location.require_room()
         with self._delta_errors():
             table = self._open()
             version = table.transaction_version(app)
@@ -100,7 +100,7 @@ class AuditTable:
         done = CommitProperties(
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
         )
-        require_room(self.location)
+        self.location.require_room()
         with self._delta_errors():
             try:
                 # "merge" adds columns that an older table lacks. Columns of a newer release are
@@ -125,7 +125,7 @@ class AuditTable:
 
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
         """Merge files of one pipeline that are smaller than `file_bytes` into larger ones."""
-        require_room(self.location)
+        self.location.require_room()
         with self._delta_errors():
             table = self._open()
             table.optimize.compact(
@@ -137,7 +137,7 @@ class AuditTable:
 
         Return the number of deleted data files.
         """
-        require_room(self.location)
+        self.location.require_room()
         with self._delta_errors():
             table = self._open()
             # Check all files in the folder, not only those that the log lists as deleted: a
@@ -181,7 +181,7 @@ class AuditTable:
         return self._table
 
     def _has(self, version: int) -> bool:
-        return (self.location / _LOG / f"{version:020}.json").exists()
+        return self.location.exists(f"{_LOG}/{version:020}.json")
 
     def _open_or_create(self) -> DeltaTable:
         try:
@@ -190,7 +190,7 @@ class AuditTable:
             return self._create()
 
     def _existing(self) -> DeltaTable:
-        table = DeltaTable(self.location)
+        table = DeltaTable(self.location.uri, storage_options=self.location.options)
         self._require_known_format(table)
         return table
 
@@ -210,22 +210,39 @@ class AuditTable:
         """Create the table, or open it if another process creates it first.
 
         Several pipelines may create it at once, and the library would commit a first version for
-        each. So the log is created in a temporary folder and moved here. The first move wins.
+        each. So on a disk the log is created in a temporary folder and moved here. The first move
+        wins. In a bucket the first commit wins, since a commit without retries fails if its version
+        exists.
         """
-        private_files.create_folder(self.location)
-        with TemporaryDirectory(dir=self.location.parent, prefix=f".{self.name}-") as aside:
-            DeltaTable.create(
-                aside,
-                self.schema,
-                partition_by=[PARTITION],
-                name=self.name,
-                description=self.description,
-                configuration=dict(self.settings),
-                raise_if_key_not_exists=False,
-            )
+        path = self.location.local
+        if path is None:
+            try:
+                self._create_at(self.location.uri)
+                return self._existing()
+            except DeltaError as error:
+                try:
+                    return self._existing()
+                except TableNotFoundError:
+                    raise error from None
+        private_files.create_folder(path)
+        with TemporaryDirectory(dir=path.parent, prefix=f".{self.name}-") as aside:
+            self._create_at(aside)
             with suppress(OSError):  # refused if a log exists already
-                (Path(aside) / _LOG).rename(self.location / _LOG)
+                (Path(aside) / _LOG).rename(path / _LOG)
         return self._existing()
+
+    def _create_at(self, uri: str) -> None:
+        DeltaTable.create(
+            uri,
+            self.schema,
+            partition_by=[PARTITION],
+            name=self.name,
+            description=self.description,
+            configuration=dict(self.settings),
+            raise_if_key_not_exists=False,
+            storage_options=self.location.options,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
 
     @contextmanager
     def _delta_errors(self) -> Iterator[None]:
@@ -238,8 +255,8 @@ class AuditTable:
             raise UnavailableError(
                 "audit_table_unavailable",
                 f"the audit table {self.location} can't be read or written: {reason}",
-                hint="is the disk full, or may this user not write there? A deleted table is "
-                "recreated from the ledger",
+                hint="is the disk full, is the bucket away, or may this user not write there? A "
+                "deleted table is recreated from the ledger",
                 path=str(self.location),
             ) from error
 

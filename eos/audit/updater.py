@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.deadline import Deadline
 from eos.errors import EosError
+from eos.folder import Folder, folder_of
 from eos.kafka.client import KafkaClient
 from eos.ledger.record import LedgerRecord
-from eos.location import local_path
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
@@ -19,7 +18,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 if TYPE_CHECKING:
     from eos.config.model import Profile
 
-_FOLDER = ("audit", "transactions")
+_FOLDER = "audit/transactions"
 
 
 class Audit(Protocol):
@@ -68,10 +67,11 @@ class _NoAudit:
 NO_AUDIT: Audit = _NoAudit()
 
 
-def location_of(profile: Profile) -> Path | None:
-    """Return the audit table's folder; None if the state root is not on this machine."""
-    root = local_path(profile.state.root)
-    return None if root is None else root.joinpath(*_FOLDER)
+def location_of(profile: Profile) -> Folder | None:
+    """Return the audit table's folder; None if the state root is neither on this machine nor in a
+    bucket of S3."""
+    root = folder_of(profile.state.root, profile.spark.conf)
+    return None if root is None else root.child(_FOLDER)
 
 
 def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> Audit:
@@ -81,8 +81,9 @@ def audit_of(profile: Profile, planned: Plan, client: KafkaClient, bus: Bus) -> 
     if location is None:
         bus.emit(
             events.Warned(
-                f"there is no audit table: the state root {profile.state.root} is not a folder on "
-                "this machine; `audit: {transactions: false}` in the profile removes this warning"
+                f"there is no audit table: the state root {profile.state.root} is neither a folder "
+                "on this machine nor a bucket of S3 (`s3a://`); `audit: {transactions: false}` in "
+                "the profile removes this warning"
             )
         )
         return NO_AUDIT

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _PIECE_BYTES = 1 << 20
+_CONDITIONAL = "fs.option.create.conditional.overwrite"  # of Hadoop 3.4.2 and later
 _TEXT_MAX = 4_000  # how much of a Java exception's text is read
 
 
@@ -150,6 +152,16 @@ class HadoopFiles:
             files, target = self._open(path)
             files.delete(target, True)  # True: recursively
 
+    def create_new(self, path: str) -> None:
+        """Create an empty object by a request that the store must reject if the name exists
+        (If-None-Match). Raise FileExistsError if it rejects the request, and UnsupportedOperation
+        if the store's client can't send one."""
+        with _as_os_errors():
+            files, target = self._open(path)
+            if not files.hasPathCapability(target, _CONDITIONAL):
+                raise UnsupportedOperation(f"the client of {path} has no conditional requests")
+            files.createFile(target).must(_CONDITIONAL, "true").overwrite(True).build().close()
+
     def _open(self, path: str) -> tuple[Any, Any]:
         target = self._jvm.org.apache.hadoop.fs.Path(path)
         return target.getFileSystem(self._conf), target
@@ -191,6 +203,7 @@ _KINDS: dict[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
     "AccessControlException": PermissionError,
     "AccessDeniedException": PermissionError,
+    "RemoteFileChangedException": FileExistsError,  # a request's condition was not met
 }
 
 

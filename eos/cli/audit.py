@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names
-    producers = ProducersTable(location.with_name("producers"))
+    producers = ProducersTable(location.sibling("producers"))
     states = read_producers(producers, names.pipeline, names.ledger)
     if options.producers:
         of_pipeline = names.pipeline, names.transactional_id, str(producers.location), states
@@ -83,7 +83,7 @@ def maintain(arguments: Sequence[str]) -> int:
     for row in pipelines:
         table.compact(row["pipeline"])
     removed = table.clean() if pipelines else 0
-    producers = ProducersTable(table.location.with_name("producers"))
+    producers = ProducersTable(table.location.sibling("producers"))
     if producers.query("SELECT pipeline FROM producers LIMIT 1"):
         removed += producers.clean()
     print(f"{table.location}: {len(pipelines)} pipelines, {removed} files deleted")

@@ -11,6 +11,7 @@ from eos.config.literals import duration_ms
 from eos.config.load import load_pipeline, load_profile, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.errors import UsageError
+from eos.folder import Folder
 from eos.launch.options import project_of
 
 
@@ -79,17 +80,17 @@ def _relative(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def audit_location(profile: Profile) -> Path:
+def audit_location(profile: Profile) -> Folder:
     from eos.audit.updater import location_of  # late: it imports Delta, which takes time
 
     found = location_of(profile)
     if found is None:
         raise UsageError(
             "state_root_remote",
-            f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
-            "this machine, so there is no audit table",
-            hint="use a profile with a local `state.root`; without one, `eos recover NAME` shows "
-            "the ledger's last records",
+            f"profile {profile.name!r}: the state root {profile.state.root} is neither a folder of "
+            "this machine nor a bucket of S3, so there is no audit table",
+            hint="use a profile whose `state.root` is a local folder or `s3a://`; without one, "
+            "`eos recover NAME` shows the ledger's last records",
         )
     return found
 

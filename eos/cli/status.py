@@ -66,24 +66,24 @@ def _look(options: argparse.Namespace) -> Look:
 
 def _list(profile_name: str | None) -> Look:
     profile = load_profile(profile_name, project_of(Path.cwd() / "pipeline.yaml"))
-    root = local_path(profile.state.root)
-    if not root:
-        raise UsageError(
-            "state_root_remote",
-            f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
-            "this machine, so its pipelines can't be listed",
-            hint="give the name of a pipeline: `eos status NAME`",
-        )
     # Late: they import Delta, which the status of one pipeline does not need.
     from eos.audit.table import TransactionsTable
     from eos.audit.updater import location_of
 
-    location = location_of(profile)
-    table = None if location is None else TransactionsTable(location)
-    found = list_pipelines(Path(root), profile.names.prefix, table)
+    location, root = location_of(profile), profile.state.root
+    if location is None:
+        raise UsageError(
+            "state_root_remote",
+            f"profile {profile.name!r}: the state root {root} is neither a folder of this machine "
+            "nor a bucket of S3, so its pipelines can't be listed",
+            hint="give the name of a pipeline: `eos status NAME`",
+        )
+    local = local_path(root)
+    locks = None if local is None else local / "locks"
+    found = list_pipelines(locks, profile.names.prefix, TransactionsTable(location))
     pipelines = [each.as_json() for each in found]
-    text = "\n".join(lines_of(Path(root), found))
-    return Look(text, {"state_root": str(root), "pipelines": pipelines})
+    text = "\n".join(lines_of(str(local or root), found))
+    return Look(text, {"state_root": str(local or root), "pipelines": pipelines})
 
 
 def _options_to_repeat(profile: str | None) -> list[str]:

@@ -23,6 +23,7 @@ from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
+from eos.folder import Folder, folder_of
 from eos.inspect.snapshot import readable
 from eos.kafka.client import KafkaClient
 from eos.location import local_path
@@ -59,14 +60,17 @@ def _verify(
 ) -> RenderedResult:
     names, notes = planned.names, []
     ledger_id = _ledger_id(client, names.ledger, names.pipeline)
-    path = _point_path(profile, names.transactional_id)
+    root = folder_of(profile.state.root, profile.spark.conf)
+    folder = None if root is None else root.child("verified")
+    file = f"{names.transactional_id}.json"
     since = None
-    if path is None:
+    if folder is None:
         notes.append(
-            "the state root is not a folder of this machine, so no position is saved there"
+            "the state root is neither a folder of this machine nor a bucket of S3, so no position "
+            "is saved there"
         )
     elif not options.from_start:
-        since, reason = load(path, names.pipeline, ledger_id)
+        since, reason = load(folder, file, names.pipeline, ledger_id)
         if reason:
             notes.append(f"from the start: {reason}")
     passed = frozenset(
@@ -88,10 +92,10 @@ def _verify(
         verified = Verification(subject, reader, ledger_id, since, shown).run()
     seconds = time.perf_counter() - started
     rendered = RenderedResult(names.pipeline, names.ledger, verified, since, notes, passed, seconds)
-    if rendered.failed or path is None or verified.point is None:
+    if rendered.failed or folder is None or verified.point is None:
         return rendered
-    _save(replace(verified.point, allowed=_allowed_findings(rendered)), path)
-    return replace(rendered, saved=str(path))
+    _save(replace(verified.point, allowed=_allowed_findings(rendered)), folder, file)
+    return replace(rendered, saved=f"{folder}/{file}")
 
 
 def _allowed_findings(rendered: RenderedResult) -> list[str]:
@@ -110,9 +114,10 @@ def _allowed_findings(rendered: RenderedResult) -> list[str]:
     return every if len(every) <= _ALLOWED_MAX else [_MORE, *every[-_ALLOWED_MAX + 1 :]]
 
 
-def _save(point: Point, path: Path) -> None:
+def _save(point: Point, folder: Folder, file: str) -> None:
+    path = f"{folder}/{file}"
     try:
-        point.save(path)
+        point.save(folder, file)
     except OSError as error:
         reason = error.strerror or error
         raise UnavailableError(
@@ -127,13 +132,14 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
     table, reason = None, ""
     if not profile.audit.transactions:
         pass  # the profile wants no table; a table of an earlier profile would be out of date
-    elif location is not None and (location / "_delta_log").is_dir():
+    elif location is not None and location.files("_delta_log"):
         table = TransactionsTable(location)
     else:
         reason = (
             f"there is no audit table in {location}"
             if location
-            else f"there is no audit table: {profile.state.root} is not a folder of this machine"
+            else f"there is no audit table: {profile.state.root} is neither a folder of this "
+            "machine nor a bucket of S3"
         )
     names, topics, by = planned.names, planned.sink_topics, planned.dedup
     apps = {each.name: app_of(names, ledger_id, each.name) for each in planned.tables}
@@ -214,11 +220,6 @@ def _ledger_id(client: KafkaClient, topic: str, pipeline: str) -> str:
             f"Otherwise the topic was deleted: `eos recover {pipeline}` shows what is left",
         )
     return topics[topic].topic_id
-
-
-def _point_path(profile: Profile, name: str) -> Path | None:
-    root = local_path(profile.state.root)
-    return None if root is None else root / "verified" / f"{name}.json"
 
 
 class ProgressBar:

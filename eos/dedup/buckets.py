@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos.errors import PromiseBrokenError
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.folder import Folder, as_folder
 from eos.kafka.api import TopicPartition
 from eos.kafka.records.murmur2 import murmur2
 
@@ -127,22 +128,36 @@ def folder_of(home: TopicPartition) -> str:
     return f"shard-{home.partition}" if home.topic == _SHARDED else f"{home.topic}-{home.partition}"
 
 
-def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
-    """Return the states of one bucket. Raise PromiseBrokenError if the file can't be read."""
+def read_states(folder: Folder | Path, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
+    """Return the states of one bucket. Raise PromiseBrokenError if the file is not there or is
+    damaged, and UnavailableError if its store does not respond."""
+    place = f"{folder}/{file.path}"
     try:
         # Read the whole file at once: most of it is needed, and a seek costs as much as the read.
-        buffer = pa.BufferReader(Path(place).read_bytes())
+        content = as_folder(folder).read(file.path)
+    except OSError as error:
+        if as_folder(folder).local is None and not isinstance(error, FileNotFoundError):
+            raise UnavailableError(
+                "producers_unavailable",
+                f"the states of producers in {place} can't be read: {error}",
+                hint="is the store available, and may this user read there? Then start again",
+                path=place,
+            ) from error
+        raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
+    try:
+        buffer = pa.BufferReader(content)
         # One thread is faster for small files, and Spark runs several tasks in parallel anyway.
         found = pq.ParquetFile(buffer).read(columns=schema.names, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:  # pyarrow raises OSError for a truncated file
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
     if found.num_rows != file.rows:
         raise _damaged(place, f"it has {found.num_rows} rows instead of {file.rows}")
     return found if found.schema.equals(schema) else found.cast(schema)
 
 
-def write_states(place: str, states: pa.Table) -> int:
-    """Write the states of one bucket and return the file's size in bytes."""
+def write_states(folder: Folder | Path, path: str, states: pa.Table) -> int:
+    """Write the states of one bucket into a file of the table's folder, and return its size in
+    bytes."""
     buffer = pa.BufferOutputStream()
     # lz4 takes half of zstd's time, and its files are up to two thirds larger. Data pages of
     # version 2 save another fifth of the time.
@@ -154,7 +169,9 @@ def write_states(place: str, states: pa.Table) -> int:
         write_statistics=False,
         data_page_version="2.0",
     )
-    return Path(place).write_bytes(buffer.getvalue())
+    content = buffer.getvalue()
+    as_folder(folder).write(path, content)
+    return int(content.size)
 
 
 def _damaged(place: str, reason: str) -> PromiseBrokenError:

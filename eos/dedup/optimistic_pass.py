@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.spool import write_error
 from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
@@ -43,6 +44,7 @@ from eos.seal import Seal, of_this_process
 # source has several topics.
 Columns = tuple[Any, ...]
 _SHARD = pa.field("shard", pa.uint8())
+_STAMPS, _PASSED = ".stamps", ".passed"  # the ends of the files' names
 
 
 class SpooledRange(NamedTuple):
@@ -81,7 +83,7 @@ class OptimisticPass:
     its topic."""
 
     pipeline: str
-    work: str
+    work: Folder
     topic: str = ""
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
@@ -110,7 +112,7 @@ class OptimisticPass:
             yield
         except OSError as error:
             files = "the stamps of producers' records"
-            raise write_error(self.pipeline, files, self.work, error) from error
+            raise write_error(self.pipeline, files, str(self.work), error) from error
 
     def spool(self) -> Spool:
         """Return the stamp files of all tasks. Call it after all reading tasks have ended.
@@ -119,13 +121,13 @@ class OptimisticPass:
         lost records in between, or if the ranges of two tasks overlap."""
         files: dict[Places, str] = {}
         of_task: dict[str, dict[int, list[Places]]] = {}
-        for place in sorted(Path(self.work).glob("*.passed")):
-            report = json.loads(place.read_text(encoding="ascii"))
+        for name in sorted(name for name in self.work.files() if name.endswith(_PASSED)):
+            report = json.loads(self.work.read(name))
             places = tuple(SpooledRange(*each) for each in report["places"])
-            task = of_task.setdefault(report["task"] or place.name, {})
+            task = of_task.setdefault(report["task"] or name, {})
             task.setdefault(report["attempt"], []).append(places)
             if places:
-                files.setdefault(places, str(place.with_suffix(".stamps")))
+                files.setdefault(places, f"{name.removesuffix(_PASSED)}{_STAMPS}")
         for task in of_task.values():
             # A task reads one or more parts of the source in turn and writes a report for each. The
             # reports of its last run count. An earlier run may have fewer reports, if it died.
@@ -144,9 +146,9 @@ class OptimisticPass:
 
     def clear(self) -> None:
         """Delete the stamp files and their reports. Call this after all stamps were validated."""
-        for place in Path(self.work).glob("*"):
-            if place.suffix in {".stamps", ".passed"}:
-                place.unlink(missing_ok=True)
+        for name in self.work.files():
+            if name.endswith((_STAMPS, _PASSED)):
+                self.work.remove(name)
 
     def _disagree(self, *places: SpooledRange) -> EosError:
         ranges = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
@@ -164,7 +166,8 @@ class _StampSpooler:
 
     topic: str
     schema: pa.Schema
-    place: Path
+    work: Folder
+    name: str
     file: BinaryIO
     stamps: Any
     places: dict[TopicPartition, SpooledRange] = field(default_factory=dict)
@@ -172,9 +175,9 @@ class _StampSpooler:
     @classmethod
     def of(cls, stage: OptimisticPass) -> _StampSpooler:
         schema = stamp_shards.schema(is_of_one_topic=bool(stage.topic)).insert(0, _SHARD)
-        place = Path(stage.work, f"{uuid.uuid4().hex}.stamps")
-        file = place.open("wb")
-        return cls(stage.topic, schema, place, file, pa.ipc.new_file(file, schema))
+        name = uuid.uuid4().hex
+        file = stage.work.open(f"{name}{_STAMPS}")
+        return cls(stage.topic, schema, stage.work, name, file, pa.ipc.new_file(file, schema))
 
     def add(self, at: Any, producer: Any, epoch: Any, sequence: Any, *topics: Any) -> None:
         names, partition, offset = unpacked(at, topics, self.topic)
@@ -199,9 +202,7 @@ class _StampSpooler:
         self.file.close()
         task, attempt = _task()
         report = {"task": task, "attempt": attempt, "places": sorted(self.places.values())}
-        unfinished = self.place.with_suffix(".part")
-        unfinished.write_text(json.dumps(report), encoding="ascii")
-        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - both are atomic
+        self.work.write(f"{self.name}{_PASSED}", json.dumps(report).encode("ascii"))
 
     def close(self) -> None:
         self.file.close()
@@ -225,24 +226,26 @@ class DeferredCheck:
     def _parts(self, numbers: Sequence[int]) -> Iterator[stamp_shards.Part]:
         """Yield the stamps shard by shard, and within a shard in the order of the files."""
         files = self.passed.spool().files
-        for number in numbers:
-            for file in files:  # one at a time: there may be more files than a process may open
-                try:
-                    yield from self._part(number, file)
-                except (OSError, pa.ArrowException) as error:
-                    raise UnavailableError(
-                        "dedup_files_unreadable",
-                        f"{self.stage.pipeline}: stamps of producers' records can't be read: "
-                        f"{error}",
-                        hint="executors on other machines need the state root under the same path",
-                    ) from error
+        with TemporaryDirectory(prefix="eos-stamps-") as aside:
+            for number in numbers:
+                for file in files:  # one at a time: there may be more than a process may open
+                    try:
+                        yield from self._part(number, file, Path(aside))
+                    except (OSError, pa.ArrowException) as error:
+                        raise UnavailableError(
+                            "dedup_files_unreadable",
+                            f"{self.stage.pipeline}: stamps of producers' records can't be read: "
+                            f"{error}",
+                            hint="executors on other machines need the state root under the same "
+                            "path",
+                        ) from error
 
-    def _part(self, number: int, place: str) -> Iterator[stamp_shards.Part]:
+    def _part(self, number: int, file: str, aside: Path) -> Iterator[stamp_shards.Part]:
         bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column, so no cast
-        with pa.memory_map(place) as source:
-            file = pa.ipc.open_file(source)
-            for at in range(file.num_record_batches):
-                shards, *columns = file.get_batch(at).columns
+        with pa.memory_map(str(self.passed.work.on_disk(file, aside))) as source:
+            stamps = pa.ipc.open_file(source)
+            for at in range(stamps.num_record_batches):
+                shards, *columns = stamps.get_batch(at).columns
                 start, end = np.searchsorted(values_of(shards), bounds).tolist()
                 if start < end:
                     own = [each.slice(start, end - start) for each in columns]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from eos.dedup.record_errors import expected_number, expected_text, partition_na
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import PromiseBrokenError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Ints
 
@@ -38,7 +38,7 @@ class PartitionValidator:
     home: TopicPartition
     policy: Policy
     manifest: BucketManifest
-    folder: Path
+    folder: Folder
     now_ms: int
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
@@ -90,9 +90,7 @@ class PartitionValidator:
         files = {each: self.manifest.files[each] for each in missing if each in self.manifest.files}
         if not files:
             return
-        states = pa.concat_tables(
-            read_states(f"{self.folder}/{file.path}", file, READ) for file in files.values()
-        )
+        states = pa.concat_tables(read_states(self.folder, file, READ) for file in files.values())
         bucket = np.repeat(list(files), [file.rows for file in files.values()])
         is_idle = self.now_ms - values_of(states.column("at_ms")) >= self.policy.forget_ms
         if is_idle.any():

@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from eos.dedup.spool import StateSpool
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import EosError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import Verdict
@@ -54,8 +54,8 @@ class ProducerScopeStage:
     its topic."""
 
     pipeline: str
-    folder: str
-    work: str
+    folder: Folder
+    work: Folder
     policy: Policy
     known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
@@ -99,7 +99,7 @@ class ProducerScopeStage:
                 home,
                 self.policy,
                 manifest,
-                Path(self.folder),
+                self.folder,
                 self.now_ms,
                 self.topic,
             )
@@ -118,7 +118,7 @@ class _ShardValidator:
     home: TopicPartition
     policy: Policy
     manifest: BucketManifest
-    folder: Path
+    folder: Folder
     now_ms: int
     topic: str
     states: pa.Table = field(default_factory=lambda: no_rows(SCOPE_STATES))
@@ -162,7 +162,7 @@ class _ShardValidator:
             file = self.manifest.files.get(bucket)
             if file is None:
                 continue
-            found = read_states(str(self.folder / file.path), file, SCOPE_STATES)
+            found = read_states(self.folder, file, SCOPE_STATES)
             oldest = values_of(found.column("at_ms")).min()
             if self.now_ms - oldest >= self.policy.forget_ms:
                 found = self._without_idle(bucket, found)

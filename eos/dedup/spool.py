@@ -7,21 +7,19 @@ these files. The driver adds the files to the Delta table of states later.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eos import private_files
 from eos.dedup.buckets import BucketManifest, folder_of, grown_buckets, write_states
 from eos.dedup.summary import Account
 from eos.errors import EosError, UnavailableError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Ints
 
@@ -60,8 +58,8 @@ class StateSpool:
     `folder` is the folder of the `producers` table, `work` the folder of the attempt."""
 
     pipeline: str
-    folder: str
-    work: str
+    folder: Folder
+    work: Folder
 
     def write(self, result: ShardResult) -> None:
         """Write the changed states, then the report that names them."""
@@ -91,7 +89,7 @@ class StateSpool:
             self._reported(report)
         except OSError as error:
             files = "the states of producers"
-            raise write_error(self.pipeline, files, self.folder, error) from error
+            raise write_error(self.pipeline, files, str(self.folder), error) from error
 
     def _written(self, result: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """Write a file for each changed bucket, unless it has no states any more.
@@ -102,33 +100,30 @@ class StateSpool:
         states, bucket = result.by_bucket(buckets)
         starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
         inner, run = folder_of(result.home), uuid.uuid4().hex
-        private_files.create_folder(Path(self.folder, inner))
+        self.folder.child(inner).create()
         files = []
         for each in sorted(changed):
             start, end = starts[each], starts[each + 1]
             if start == end:
                 continue
             path = f"{inner}/{run}-{each}.parquet"
-            size = write_states(f"{self.folder}/{path}", states.slice(start, end - start))
+            size = write_states(self.folder, path, states.slice(start, end - start))
             files.append([each, path, end - start, size])
         return files
 
     def _noted(self, account: Account) -> str:
         """Write the file of the records that the account lists one by one, with their verdicts.
 
-        Return its path, or "" if the account lists none."""
+        Return its name in the attempt's folder, or "" if the account lists none."""
         if not account.notes:
             return ""
-        place = Path(self.work, f"{uuid.uuid4().hex}.parquet")
-        pq.write_table(pa.concat_tables(account.notes), place, compression="zstd")
-        return str(place)
+        name, buffer = f"{uuid.uuid4().hex}.parquet", pa.BufferOutputStream()
+        pq.write_table(pa.concat_tables(account.notes), buffer, compression="zstd")
+        self.work.write(name, buffer.getvalue())
+        return name
 
     def _reported(self, report: Mapping[str, Any]) -> None:
-        """Write the report atomically."""
-        place = Path(self.work, f"{uuid.uuid4().hex}.json")
-        unfinished = place.with_suffix(".part")
-        unfinished.write_text(json.dumps(report), encoding="ascii")
-        os.replace(unfinished, place)  # noqa: PTH105 - as atomic as Path.replace
+        self.work.write(f"{uuid.uuid4().hex}.json", json.dumps(report).encode("ascii"))
 
 
 def write_error(pipeline: str, files: str, folder: str, error: OSError) -> EosError:

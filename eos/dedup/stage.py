@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from eos.dedup.policy import Policy
 from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.spool import StateSpool
 from eos.errors import EosError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
@@ -65,8 +65,8 @@ class DedupStage:
     its topic."""
 
     pipeline: str
-    folder: str
-    work: str
+    folder: Folder
+    work: Folder
     policy: Policy
     known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
@@ -121,9 +121,8 @@ class DedupStage:
         for tp, rows in by_partition(columns[0], columns[1]):
             if tp not in validators:
                 buckets = self.known.get(tp, BucketManifest())
-                folder = Path(self.folder)
                 validators[tp] = PartitionValidator(
-                    self.pipeline, tp, self.policy, buckets, folder, self.now_ms
+                    self.pipeline, tp, self.policy, buckets, self.folder, self.now_ms
                 )
             part = columns[2:]
             if not isinstance(rows, slice):

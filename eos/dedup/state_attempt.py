@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from eos.dedup.buckets import BucketFile, BucketKey, BucketManifest
@@ -70,8 +69,9 @@ class StateAttempt:
 
     def reports(self) -> dict[TopicPartition, Mapping[str, Any]]:
         found: dict[TopicPartition, Mapping[str, Any]] = {}
-        for place in sorted(Path(self.stage.work).glob("*.json")):
-            report = json.loads(place.read_text(encoding="ascii"))
+        work = self.stage.work
+        for name in sorted(name for name in work.files() if name.endswith(".json")):
+            report = json.loads(work.read(name))
             tp = TopicPartition(report["topic"], report["partition"])
             first = found.setdefault(tp, report)
             if _compared(first) != _compared(report):
@@ -109,7 +109,8 @@ class StateAttempt:
     def lookup(self) -> VerdictLookup:
         """Return a lookup of this attempt's verdicts, for tasks that read the records again."""
         files = tuple(each["notes"] for each in self.reports().values() if each["notes"])
-        return VerdictLookup(self.stage.pipeline, files, self.validated(), self.stage.topic)
+        of = self.stage
+        return VerdictLookup(of.pipeline, files, self.validated(), of.topic, of.work)
 
     def optimistic_pass(self) -> OptimisticPass:
         """Return the function for a Spark job that writes all rows and validates them later."""
@@ -128,7 +129,9 @@ class StateAttempt:
             count = sum(report["verdicts"].get(name, 0) for report in reports)
             if count:
                 files = [report["notes"] for report in reports if name in report["verdicts"]]
-                found.append(Dead(name, count, *first_of(files, policy.codes({name})[0])))
+                found.append(
+                    Dead(name, count, *first_of(self.stage.work, files, policy.codes({name})[0]))
+                )
         return found
 
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:

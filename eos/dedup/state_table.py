@@ -29,10 +29,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from eos import private_files
 from eos.dedup.buckets import SCOPE_STATES, STATES, BucketFile, BucketKey
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.full_disk import require_room
+from eos.folder import Folder, as_folder
 from eos.table_format import require_known_format
 
 _COMMIT_TRIES = 10
@@ -44,6 +43,7 @@ _SETTINGS = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
 }
 _APP = "eos.generation"
+_LOG = "_delta_log"
 _BY = list(BucketKey._fields)
 _STATES = {each.name: each for each in (*STATES, *SCOPE_STATES)}  # the columns of both scopes
 _SCHEMA = pa.schema(
@@ -74,8 +74,8 @@ class StateVersion(NamedTuple):
 class ProducersTable:
     """Delta table with the producers' states of one pipeline. Not thread-safe."""
 
-    def __init__(self, location: Path, pipeline: str) -> None:
-        self.location = location
+    def __init__(self, location: Folder | Path, pipeline: str) -> None:
+        self.location = as_folder(location)
         self._pipeline = pipeline
         self._is_due = False  # whether maintenance is due
 
@@ -85,10 +85,12 @@ class ProducersTable:
         Raise PromiseBrokenError if the version is gone, or if another attempt wrote it."""
         with self._wrapped_errors():
             try:
-                table = DeltaTable(self.location, version=version.delta_version)
+                table = self._table(version.delta_version)
             except TableNotFoundError as error:
+                self._require_store(version, error)
                 raise self._lost(version, "the table does not exist") from error
             except DeltaError as error:
+                self._require_store(version, error)
                 raise self._lost(version, str(error).strip()[:300]) from error
             if table.transaction_version(_APP) != version.token:
                 raise self._lost(version, "another attempt wrote that version")
@@ -99,7 +101,7 @@ class ProducersTable:
         """Commit a new version with exactly these state files, and return its name.
 
         The files must be in the table's folder already."""
-        require_room(self.location)
+        self.location.require_room()
         with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
                 table = self._opened()
@@ -131,7 +133,7 @@ class ProducersTable:
             if older is not None:
                 older.create_checkpoint()
                 older.cleanup_metadata()  # removes only log entries older than this version
-            table = DeltaTable(self.location)
+            table = self._table()
             table.create_checkpoint()
             table.vacuum(dry_run=False, full=True)
 
@@ -141,31 +143,54 @@ class ProducersTable:
         Cleanup of that version keeps its own log entry. Delta expires entries by age alone, so from
         the newest version it would delete one that was current for days and was just replaced."""
         before = time.time() - KEPT_HOURS * 3600
-        entries = (self.location / "_delta_log").glob("*.json")
-        old = (each.stem for each in entries if each.stat().st_mtime <= before)
+        entries = self.location.files(_LOG).items()
+        old = (name.removesuffix(".json") for name, changed in entries if changed <= before)
         version = max((int(stem) for stem in old if stem.isdigit()), default=None)
-        return None if version is None else DeltaTable(self.location, version=version)
+        return None if version is None else self._table(version)
+
+    def _table(self, version: int | None = None) -> DeltaTable:
+        location = self.location
+        return DeltaTable(location.uri, version=version, storage_options=location.options)
+
+    def _require_store(self, version: StateVersion, error: DeltaError) -> None:
+        """Raise the error unless the version is gone. A bucket may also be away or reject the
+        login, and then nothing is lost."""
+        name = f"{_LOG}/{version.delta_version:020}.json"
+        if self.location.local is None and self.location.exists(name):
+            raise error
 
     def _opened(self) -> DeltaTable:
         """Return the newest version. Create the table if it does not exist.
 
-        Only the holder of the pipeline's lock creates it. If a replaced instance creates one, no
-        ledger record refers to that table."""
+        On a disk only the holder of the pipeline's lock creates it. In a bucket a replaced instance
+        may do so at the same time, and the first commit wins. If a replaced instance creates one,
+        no ledger record refers to that table."""
         try:
-            table = DeltaTable(self.location)
+            table = self._table()
         except TableNotFoundError:
-            private_files.create_folder(self.location)
-            return DeltaTable.create(
-                self.location,
-                _SCHEMA,
-                partition_by=_BY,
-                name="producers",
-                description="The last sequence numbers of each producer, by bucket. The ledger "
-                "has the version of the last commit.",
-                configuration=_SETTINGS,
-            )
+            try:
+                return self._created()
+            except DeltaError as error:
+                try:
+                    table = self._table()  # another process created it first
+                except TableNotFoundError:
+                    raise error from None
         self._require_known_format(table)
         return table
+
+    def _created(self) -> DeltaTable:
+        self.location.create()
+        return DeltaTable.create(
+            self.location.uri,
+            _SCHEMA,
+            partition_by=_BY,
+            name="producers",
+            description="The last sequence numbers of each producer, by bucket. The ledger "
+            "has the version of the last commit.",
+            configuration=_SETTINGS,
+            storage_options=self.location.options,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
 
     def _require_known_format(self, table: DeltaTable) -> None:
         """Raise PromiseBrokenError if a newer release changed the table's format."""

@@ -27,16 +27,12 @@ dedup is enabled again later, all producers are unknown.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from eos import private_files
 from eos.dedup.buckets import BucketFile, BucketManifest
 from eos.dedup.policy import Policy
 from eos.dedup.producer_scope_stage import ProducerScopeStage
@@ -44,6 +40,7 @@ from eos.dedup.stage import DedupStage
 from eos.dedup.state_attempt import StateAttempt, VersionRecord
 from eos.dedup.state_table import KEPT_HOURS, Files, ProducersTable, StateVersion
 from eos.errors import PromiseBrokenError, UnavailableError
+from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 
 _WORK = "_attempts"  # Delta readers ignore names that begin with _
@@ -62,7 +59,7 @@ class StateVersions:
     reading: tuple[str, ...]
     topic: str = ""  # the only source topic; empty: each row names its topic
     _files: tuple[str, Files] = field(default=("", {}), init=False)  # last used version, its files
-    _work: Path | None = field(default=None, init=False)  # folder of our last attempt
+    _work: str = field(default="", init=False)  # name of the folder of our last attempt
 
     @property
     def rules(self) -> str:
@@ -97,8 +94,8 @@ class StateVersions:
         stage = ProducerScopeStage if self.policy.window else DedupStage
         opened = stage(
             pipeline=self.pipeline,
-            folder=str(self.table.location),
-            work=str(work),
+            folder=self.table.location,
+            work=work,
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
             known=manifests(known),
             now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
@@ -112,22 +109,21 @@ class StateVersions:
         committed, because then the ledger names the newest version."""
         self.table.maintain()
 
-    def _new_work(self) -> Path:
+    def _new_work(self) -> Folder:
         """Return a new folder for the reports of one attempt.
 
         Delete the folder of our previous attempt, and folders older than `KEPT_HOURS`, which dead
         processes left. Keep newer folders, since another instance may still run. It must stop
         because it is fenced, not because its files are missing."""
-        every = self.table.location / _WORK
+        every = self.table.location.child(_WORK)
         oldest = time.time() - KEPT_HOURS * 3600
         try:
-            private_files.create_folder(every)
-            for each in every.iterdir():
-                with suppress(FileNotFoundError):  # another instance deleted it first
-                    if each == self._work or each.stat().st_mtime < oldest:
-                        shutil.rmtree(each, ignore_errors=True)
-            self._work = every / uuid.uuid4().hex
-            private_files.create_folder(self._work)
+            for name, changed in every.folders().items():
+                if name == self._work or changed < oldest:
+                    every.remove_folder(name)
+            self._work = uuid.uuid4().hex
+            work = every.child(self._work)
+            work.create()
         except OSError as error:
             reason = error.strerror or error
             raise UnavailableError(
@@ -136,7 +132,7 @@ class StateVersions:
                 hint="is there free space, and may this user write to the state root?",
                 path=str(every),
             ) from error
-        return self._work
+        return work
 
     def _known(self, version: str) -> Files:
         if not version:

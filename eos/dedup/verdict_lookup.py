@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.summary import VERDICTS_SCHEMA
 from eos.dedup.verdict_rows import Codes
 from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.folder import Folder, LocalFolder
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
@@ -39,6 +41,7 @@ class VerdictLookup:
     files: tuple[str, ...]
     counts: Mapping[TopicPartition, int]
     topic: str = ""
+    work: Folder = field(default_factory=lambda: LocalFolder(Path()))  # the attempt's folder
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -70,7 +73,7 @@ class VerdictLookup:
     def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
         """Return offsets and codes of each partition, ordered by offset."""
         try:
-            parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
+            parts = [_verdicts(self.work, file) for file in self.files]
         except (OSError, pa.ArrowException) as error:
             raise UnavailableError(
                 "dedup_files_unreadable",
@@ -113,9 +116,9 @@ class VerdictLookup:
         )
 
 
-def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:
+def first_of(work: Folder, files: Iterable[str], code: int) -> tuple[str, int, int]:
     """Return topic, partition and offset of the first record with this code. One must exist."""
-    table = pa.concat_tables([pq.read_table(file, schema=VERDICTS_SCHEMA) for file in files])
+    table = pa.concat_tables([_verdicts(work, file) for file in files])
     own = table.filter(pc.equal(table.column("code"), code)).select(
         ["topic", "partition", "offset"]
     )
@@ -123,6 +126,10 @@ def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:
         own.sort_by([(name, "ascending") for name in own.column_names]).slice(0, 1).to_pylist()
     )
     return first["topic"], first["partition"], first["offset"]
+
+
+def _verdicts(work: Folder, file: str) -> pa.Table:
+    return pq.read_table(pa.BufferReader(work.read(file)), schema=VERDICTS_SCHEMA)
 
 
 def _found(known: Any, codes: Codes, offsets: Any) -> Codes:

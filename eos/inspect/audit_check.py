@@ -21,10 +21,10 @@ def _audit(profile: ProfileFile) -> Check:
         return note("audit", "off: `audit: {transactions: false}` in the profile")
     location = location_of(profile)
     if location is None:
-        reason = "there is no table: the state root is not a folder on this machine"
+        reason = "there is no table: the state root is neither a local folder nor a bucket of S3"
         remedy = "set `audit: {transactions: false}` in the profile to remove this note"
         return note("audit", reason, remedy)
-    if not (location / "_delta_log").exists():
+    if not location.files("_delta_log"):
         return ok("audit", f"{location}: the first run creates it")
     from eos.audit.table import TransactionsTable
 

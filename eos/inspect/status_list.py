@@ -1,6 +1,6 @@
 """How does `eos status` list the pipelines of a state root, without asking the cluster?
 
-A pipeline that ran has a lock file in the state root, and commits in the audit table.
+A pipeline that ran has commits in the audit table, and on a disk a lock file in the state root.
 """
 
 from __future__ import annotations
@@ -48,22 +48,25 @@ class PipelineEntry:
         }
 
 
-def list_pipelines(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
-    """Return the pipelines that ever ran with this state root, ordered by lock name."""
-    commits = dict(_commits(table)) if table is not None else {}
-    locks = root / "locks"
-    existing = (
-        {each.name for each in locks.iterdir() if each.is_file()} if locks.is_dir() else set()
-    )
+def list_pipelines(
+    locks: Path | None, prefix: str, table: TransactionsTable
+) -> list[PipelineEntry]:
+    """Return the pipelines that ever ran with this state root, ordered by lock name.
+
+    Without a folder of locks, it is unknown whether a pipeline runs."""
+    commits = dict(_commits(table))
+    existing: set[str] = set()
+    if locks is not None and locks.is_dir():
+        existing = {each.name for each in locks.iterdir() if each.is_file()}
     found = []
     for each in sorted(existing | commits.keys()):
-        runs, process = _running(locks / each)
+        runs, process = (Liveness.UNKNOWN, None) if locks is None else _running(locks / each)
         name = each.removeprefix(f"{prefix}.")
         found.append(PipelineEntry(name, runs, process, commits.get(each)))
     return found
 
 
-def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
+def lines(root: str, found: Sequence[PipelineEntry]) -> Iterator[str]:
     """Yield the list as a text table."""
     if not found:
         yield f"no pipeline has run with the state root {root}"

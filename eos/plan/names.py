@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from eos.config.model import NAME_PATTERN, PREFIX_PATTERN
 from eos.location import local_path
+from eos.object_store import is_in_bucket
 
 
 class Namesake(NamedTuple):
@@ -39,13 +40,14 @@ class Names:
     ledger: str
     checkpoints: str
     lock: str  # empty if the state root is not a local folder
-    producers: str = ""  # empty if the state root is not a local folder
+    producers: str = ""  # dedup's states; empty if the state root is neither local nor a bucket
     stops: str = ""  # folder of the stop markers; empty if the state root is not a local folder
     state_root: str = ""  # `state.root` of the profile, as an absolute path or a URI
 
     @classmethod
     def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
         root = local_path(state_root)
+        has_tables = root is not None or is_in_bucket(state_root)
         return cls(
             pipeline=pipeline,
             transactional_id=f"{prefix}.{pipeline}",
@@ -53,7 +55,7 @@ class Names:
             ledger=_ledger(prefix, pipeline),
             checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
-            producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
+            producers=f"{root or state_root}/dedup/{prefix}.{pipeline}" if has_tables else "",
             stops=f"{root}/stops/{prefix}.{pipeline}" if root else "",
             state_root=state_root,
         )

@@ -87,6 +87,7 @@ class Plan:
     is_once: bool = False  # the run reads all existing records in one micro-batch and ends
     reader: Reader = "auto"  # as declared; `plan/reader.py` makes the choice
     declared: Mapping[str, str] = field(default_factory=dict)  # the file's settings, for the ledger
+    spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # the profile's
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -197,6 +198,7 @@ def plan(
         client=profile.kafka.client,
         dedup=dedup(by),
         declared=declared(pipeline),
+        spark_conf=profile.spark.conf,
     )
     return _with_distinct(planned, distinct(pipeline.distinct))
 

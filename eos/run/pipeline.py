@@ -60,6 +60,7 @@ from eos.spark.session import open_session, slots, write_checkpoints
 from eos.spark.steps import projected, transformed
 from eos.startup.acquire import acquire, still_ours
 from eos.startup.checkpoint_dir import remove_old
+from eos.startup.conditional_puts import require_conditional_puts
 from eos.startup.local_checks import ChosenCheckpoint, choose, require_local
 from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import (
@@ -182,7 +183,9 @@ class _Run:
         # Before ownership is acquired: an instance that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_cuttable(planned, self.options.until_ms)
-        require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
+        files = files_for(planned.names.checkpoints, self.spark)
+        require_store(planned, files, deadline)
+        require_conditional_puts(planned, files, has_audit=self.profile.audit.transactions)
         dedup = dedup_of(planned, self.crash)
         tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
         if tables is not None:

@@ -12,6 +12,7 @@ from eos.dedup.state_attempt import summary_of
 from eos.dedup.validation_mode import ValidationMode, left_after, validation_mode
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.faults import CrashPlan
+from eos.folder import folder_of
 from eos.ledger.record import Position
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -167,21 +168,23 @@ def dedup_of(planned: Plan, crash: CrashPlan) -> DedupRun | None:
 def state_versions(planned: Plan, rules: StampRules) -> StateVersions:
     """Return the store of the producers' states, by version.
 
-    Raise UsageError if the profile's state root is not a local or mounted folder."""
+    Raise UsageError if the profile's state root is neither a local or mounted folder nor a bucket
+    of S3."""
     names = planned.names
-    if not names.producers:
+    folder = folder_of(names.producers, planned.spark_conf) if names.producers else None
+    if folder is None:
         raise UsageError(
             "dedup_state_remote",
             f"{names.pipeline}: `dedup` needs a state root that is a folder of a local or mounted "
-            f"disk, but checkpoints are stored in {names.checkpoints}",
-            hint="the library that commits the producers' states can't exclude a second writer in "
-            "an object store; set `state.root` to a folder that is shared with the executors",
+            f"disk, or a bucket of S3, but checkpoints are stored in {names.checkpoints}",
+            hint="set `state.root` to a folder that is shared with the executors, or to `s3a://`: "
+            "docs/state-roots.md lists what each kind of root supports",
         )
     # Imported late: it takes a tenth of a second, and a run without dedup does not need it.
     from eos.dedup.state_table import ProducersTable
     from eos.dedup.state_versions import StateVersions
 
-    table = ProducersTable(Path(names.producers), names.pipeline)
+    table = ProducersTable(folder, names.pipeline)
     topics = planned.source_topics
     topic = topics[0] if len(topics) == 1 else ""
     return StateVersions(names.pipeline, table, rules.policy, rules.reading, topic)

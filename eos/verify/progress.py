@@ -1,8 +1,8 @@
 """Where did the last `eos verify` end, so that the next one can resume there?
 
-A file in the state root has this point. It is written only if all findings are allowed, or if there
-are none. A verification that resumes does not verify earlier records again. So it reports where it
-resumed, and which findings were allowed before that point.
+A file in the state root has this point, on a disk or in a bucket. It is written only if all
+findings are allowed, or if there are none. A verification that resumes does not verify earlier
+records again. So it reports where it resumed, and which findings were allowed before that point.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from eos import private_files
 from eos.finding import Witness
+from eos.folder import Folder
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import flat, nested
 
@@ -62,7 +61,7 @@ class Point:
     covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
     tables: Mapping[str, TablePoint] = field(default_factory=dict)
 
-    def save(self, path: Path) -> None:
+    def save(self, folder: Folder, name: str) -> None:
         """Write the point to a file, atomically."""
         body = {
             "format": _FORMAT,
@@ -78,18 +77,17 @@ class Point:
             "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
             "tables": {name: each.as_json() for name, each in self.tables.items()},
         }
-        private_files.create_folder(path.parent)
-        unfinished = path.with_name(f".{path.name}")
-        unfinished.write_text(json.dumps(body, indent=1) + "\n", encoding="ascii")
-        unfinished.replace(path)
+        folder.create()
+        folder.write(name, f"{json.dumps(body, indent=1)}\n".encode("ascii"))
 
 
-def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
+def load(folder: Folder, name: str, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
     """Return the saved point and "", or None and the reason why no point can be used.
 
     The reason is empty if there is no file."""
+    path = f"{folder}/{name}"
     try:
-        body: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+        body: dict[str, Any] = json.loads(folder.read(name))
     except FileNotFoundError:
         return None, ""
     except (OSError, ValueError) as error:

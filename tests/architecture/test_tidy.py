@@ -32,6 +32,7 @@ EXCEPT = {
     "tests/fuzz/test_native_sanitized.py": "on a machine without a C compiler or sanitizers",
     "tests/pipeline/test_native_wheel.py": "on a machine without a C compiler",
     "tests/pure/test_native_library.py": "on a machine without a C compiler",
+    "tests/support/stores.py": "on a machine without Go, which builds an S3 server",
 }
 # Longer than a screen, and why.
 LONG = {("eos/transaction/protocol.py", "_table"): "transitions as data, one row a line"}

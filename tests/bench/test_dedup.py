@@ -196,7 +196,7 @@ def filled(made: StateVersions, count: int) -> str:
         rows = states.take(pa.array(order[starts[each] : starts[each + 1]]))
         if rows.num_rows:
             path = f"t-0/first-{each}.parquet"
-            write_states(str(folder / path), rows)
+            write_states(folder, path, rows)
             size = (folder / path).stat().st_size
             files[BucketKey("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
     return str(made.table.commit(files, made.rules))

@@ -152,11 +152,11 @@ def left(batches, wanted):
             }
             version = opened.commit().version
             files = made.begin(version).known
-            states = {home: states_of(Path(opened.stage.folder), files[home]) for home in files}
+            states = {home: states_of(opened.stage.folder, files[home]) for home in files}
             found.append((verdicts, reports, states))
     return found
 
 
 def states_of(folder, file):
-    rows = buckets.read_states(str(folder / file.path), file).to_pylist()
+    rows = buckets.read_states(folder, file).to_pylist()
     return sorted(rows, key=lambda row: row["producer"])

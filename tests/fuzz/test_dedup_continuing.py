@@ -17,6 +17,7 @@ from support.errors import examples
 from eos.dedup import buckets, producer_scope_stage
 from eos.dedup.buckets import SCOPE_STATES, BucketFile, BucketManifest
 from eos.dedup.producer_scope_stage import ProducerScopeStage
+from eos.folder import LocalFolder
 from eos.producers.state import UNWRAPPED
 
 SHARD = buckets.shard(0)
@@ -188,13 +189,19 @@ def results(batches, wanted):
             work = Path(folder, str(number))
             work.mkdir()
             stage = ProducerScopeStage(
-                "p", folder, str(work), wanted, {SHARD: known}, number, topic="t"
+                "p",
+                LocalFolder(Path(folder)),
+                LocalFolder(work),
+                wanted,
+                {SHARD: known},
+                number,
+                topic="t",
             )
             stage.validate([(0, stamps(rows).drop_columns(["topic"]))])
             (place,) = work.glob("*.json")
             report = json.loads(place.read_text())
             files, notes = report.pop("files"), report.pop("notes")
-            verdicts = pq.read_table(notes).to_pylist() if notes else []
+            verdicts = pq.read_table(work / notes).to_pylist() if notes else []
             old = known.files if report["buckets"] == known.buckets else {}
             kept = {at: file for at, file in old.items() if at not in report["changed"]}
             new = {at: BucketFile(*file) for at, *file in files}
@@ -206,7 +213,7 @@ def results(batches, wanted):
 
 def states_of(folder, file):
     """Return the states of a file. The order of states, and that of partitions, has no meaning."""
-    rows = buckets.read_states(f"{folder}/{file.path}", file, SCOPE_STATES).to_pylist()
+    rows = buckets.read_states(Path(folder), file, SCOPE_STATES).to_pylist()
     for row in rows:
         row["partitions"].sort()
     return sorted(rows, key=lambda row: (row["producer"], row["epoch"]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from support import kafka_io
 from support.owners import Forked
 from support.pipeline_copy import Copy, Job
 from support.scenes import PARTITIONS, Scenes
+from support.stores import versity
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS
@@ -64,12 +67,20 @@ class Upstream:
     params=[
         pytest.param(0, id="partition", marks=pytest.mark.long),
         pytest.param(WINDOW, id="producer"),
+        pytest.param(-1, id="partition-in-a-bucket", marks=pytest.mark.long),
+        pytest.param(-WINDOW, id="producer-in-a-bucket", marks=pytest.mark.long),
     ]
 )
-def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
-    """Of each scope."""
-    states = str(tmp_path / "states")
-    return replace(scenes.new(0).job, dedup=states, dedup_window=request.param)
+def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:
+    """Of each scope; below 0, with the states in a bucket of VersityGW."""
+    job = scenes.new(0).job
+    if request.param >= 0:
+        yield replace(job, dedup=str(tmp_path / "states"), dedup_window=request.param)
+        return
+    with versity(tmp_path / "versity") as store:
+        states, conf = f"{store.root}/{job.name}", json.dumps(store.settings())
+        window = WINDOW if request.param == -WINDOW else 0
+        yield replace(job, dedup=states, store=conf, dedup_window=window)
 
 
 def came_out(job: Job) -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ def states(project: Project, schema: pa.Schema = STATES) -> dict[str, tuple[int,
     (folder,) = (project.folder / "state" / "dedup").iterdir()
     found = {}
     for file in ProducersTable(Path(folder), project.name).files(version).values():
-        for row in read_states(str(folder / file.path), file, schema).to_pylist():
+        for row in read_states(folder, file, schema).to_pylist():
             # With `scope: producer`, `base` is the lowest number that is missing.
             last = row["base"] - 1 if "base" in row else row["last"][-1]
             found[row["producer"].decode()] = row["epoch"], last
@@ -146,7 +146,7 @@ def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     for place in (project.folder / "state" / "dedup").rglob("*.parquet"):
         rows = pq.read_table(place, schema=STATES).to_pylist()
         lying = [{**row, "first": [0], "last": [TURN + 9]} for row in rows]
-        write_states(str(place), pa.Table.from_pylist(lying, STATES))
+        write_states(place.parent, place.name, pa.Table.from_pylist(lying, STATES))
     send(project, 0, TURN, 2 * TURN)
     done = project.run_warm()
     assert f"dedup dropped {10 * PARTITIONS} duplicate" in done.stderr, done.stderr

@@ -103,7 +103,7 @@ class Side:
         found = [
             {"bucket": tuple(key), **row}
             for key, file in ProducersTable(Path(folder), "").files(version).items()
-            for row in read_states(str(folder / file.path), file, kept(schema)).to_pylist()
+            for row in read_states(folder, file, kept(schema)).to_pylist()
         ]
         return sorted(found, key=lambda each: (each["bucket"], each["producer"], each["epoch"]))
 

@@ -157,7 +157,7 @@ def test_a_stamp_in_a_value_that_is_no_json_is_refused(tmp_path, coding, value, 
 
 def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
     path = written(tmp_path)
-    profile = ProfileFile.model_validate({"state": {"root": "s3a://bucket/eos"}})
+    profile = ProfileFile.model_validate({"state": {"root": "hdfs://name:8020/eos"}})
     made = plan(load_pipeline(path), profile, (), ())
     with raises("dedup_state_remote"):
         dedup_of(made, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +15,7 @@ from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.errors import (
     UnavailableError,
 )
+from eos.folder import LocalFolder
 from eos.seal import CrossingError, crossed
 
 
@@ -52,7 +52,8 @@ def verdicts_of(begun, tasks=3):
         for home, report in begun.reports().items()
     }
     lookup = begun.lookup()
-    verdicts = [row for file in lookup.files for row in pa.parquet.read_table(file).to_pylist()]
+    work = lookup.work.local
+    verdicts = [row for f in lookup.files for row in pa.parquet.read_table(work / f).to_pylist()]
     places = sorted((each["topic"], each["partition"], each["offset"]) for each in verdicts)
     return dict(lookup.counts), reports, places
 
@@ -110,7 +111,7 @@ def test_validated_stamps_are_deleted(tmp_path):
     passed(begun.optimistic_pass(), *LOGS)
     verdicts_of(begun)
     begun.optimistic_pass().clear()
-    left = {place.suffix for place in Path(begun.stage.work).iterdir()}
+    left = {place.suffix for place in begun.stage.work.local.iterdir()}
     assert left == {".json", ".parquet"}
     assert sum(begun.counts().values()) == 360
 
@@ -119,7 +120,7 @@ def test_damaged_files_are_reported(tmp_path):
     begun = opened(tmp_path)
     passed(begun.optimistic_pass(), LOGS[0])
     (file,) = begun.optimistic_pass().spool().files
-    Path(file).write_bytes(b"short")
+    (begun.stage.work.local / file).write_bytes(b"short")
     with raises("dedup_files_unreadable"):
         verdicts_of(begun)
 
@@ -223,7 +224,7 @@ def test_an_unfinished_task_leaves_no_report(tmp_path):
 
 
 def test_an_unwritable_folder_is_reported(tmp_path):
-    stage = OptimisticPass("orders", str(tmp_path / "gone"))
+    stage = OptimisticPass("orders", LocalFolder(tmp_path / "gone"))
     with pytest.raises(CrossingError) as caught:
         list(stage(iter([LOGS[0].columns])))
     error = crossed(str(caught.value))
@@ -242,4 +243,4 @@ def test_an_error_of_reading_rows_does_not_blame_the_folder(tmp_path):
     stage = opened(tmp_path).optimistic_pass()
     with pytest.raises(ConnectionResetError, match="the JVM is gone"):
         list(stage(broken()))
-    assert not list(Path(stage.work).glob("*.passed"))
+    assert not list(stage.work.local.glob("*.passed"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -188,7 +187,7 @@ def test_a_record_that_is_missing_in_the_second_read_ends_the_attempt(tmp_path):
         list(lookup.codes(places(sent[1:])))
     assert "3 records of t-0, but 2 " in gone.value.message
     for each in lookup.files:
-        Path(each).write_text("cut off")
+        (lookup.work.local / each).write_text("cut off")
     with raises("dedup_files_unreadable"):
         list(lookup.codes(places(sent)))
 

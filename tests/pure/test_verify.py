@@ -12,6 +12,7 @@ from eos.audit import rows as made
 from eos.checkpoint.offset_log import CheckpointState
 from eos.cli.verify import ProgressBar
 from eos.finding import FindingKind, Witness
+from eos.folder import LocalFolder
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
@@ -174,18 +175,19 @@ def test_what_is_open(owner, phase, case):
 
 def test_a_point_comes_back_as_it_was(tmp_path):
     path = tmp_path / "verified" / "eos.p.json"
-    assert load(path, "p", "id") == (None, "")
+    file = LocalFolder(path.parent), path.name
+    assert load(*file, "p", "id") == (None, "")
     point = Point("p", "id", 8, "now", {A: 10}, {B: 3}, Identity(5, 4), [4, 5], ["2 foreign"])
-    point.save(path)
-    assert load(path, "p", "id") == (point, "")
+    point.save(*file)
+    assert load(*file, "p", "id") == (point, "")
     assert [each.name for each in path.parent.iterdir()] == ["eos.p.json"]
     for of, why in ((("q", "id"), "for pipeline 'p'"), (("p", "other"), "recreated")):
-        found, words = load(path, *of)
+        found, words = load(*file, *of)
         assert found is None
         assert why in words
     for text in ("", "[]", '{"format": 1, "pipeline": "p"}', '{"format": 2, "pipeline": "p"}'):
         path.write_text(text)
-        found, words = load(path, "p", "id")
+        found, words = load(*file, "p", "id")
         assert found is None
         assert str(path) in words, text
 

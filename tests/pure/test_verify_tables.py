@@ -20,6 +20,7 @@ from support.proven_lake import ROWS, Lake, Proven, as_spark
 from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
 from eos.finding import FindingKind
+from eos.folder import LocalFolder
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.record import RowCounts
 from eos.plan.delta_sink import Table
@@ -283,8 +284,8 @@ def point(lake: Lake, done: Proven, last: CommittedAttempt, folder: Path) -> Poi
     identity, position = Identity(5, 4), {TopicPartition("a", 0): 1}
     offset, tables = last.witness.ledger_offset, {lake.table.name: done.point}
     made = Point("p", "id", offset, "now", position, {}, identity, [5], tables=tables)
-    made.save(folder / "verified" / "point.json")
-    found, reason = load(folder / "verified" / "point.json", "p", "id")
+    made.save(LocalFolder(folder / "verified"), "point.json")
+    found, reason = load(LocalFolder(folder / "verified"), "point.json", "p", "id")
     assert (found, reason) == (made, "")
     return made
 

@@ -26,6 +26,7 @@ from eos.audit.updater import location_of
 from eos.config.load import load_profile
 from eos.errors import AttemptFailedError
 from eos.faults import CrashPlan
+from eos.folder import Folder, as_folder, folder_of
 from eos.inspect.cluster_view import ClusterView
 from eos.inspect.producers_live import RowStatus, compare_live
 from eos.kafka.api import Identity
@@ -49,7 +50,10 @@ from support.waiting import wait_until
 _ORDER = "ledger_offset, epoch, target_partition"
 
 
-def projection(scene: Scene, client: KafkaClient, location: Path) -> Projection:
+Place = Path | Folder
+
+
+def projection(scene: Scene, client: KafkaClient, location: Place) -> Projection:
     return Projection(TransactionsTable(location), client, scene.job.name, scene.job.ledger)
 
 
@@ -62,7 +66,8 @@ def projection_of(pipeline: Pipeline) -> Projection:
 def table_of(pipeline: Pipeline) -> Path:
     location = location_of(load_profile(pipeline.words[2], pipeline.folder))
     assert location is not None
-    return location
+    assert location.local is not None
+    return location.local
 
 
 def catch_up(made: Projection) -> None:
@@ -70,13 +75,13 @@ def catch_up(made: Projection) -> None:
     wait_until(lambda: made.catch_up(soon()).is_settled)
 
 
-def table_rows(location: Path, pipeline: str) -> Sequence[Mapping[str, Any]]:
+def table_rows(location: Place, pipeline: str) -> Sequence[Mapping[str, Any]]:
     return TransactionsTable(location).query(
         f"SELECT * FROM transactions WHERE pipeline = '{pipeline}' ORDER BY {_ORDER}"
     )
 
 
-def check_table(scene: Scene, location: Path) -> Sequence[Mapping[str, Any]]:
+def check_table(scene: Scene, location: Place) -> Sequence[Mapping[str, Any]]:
     """Each committed record of the ledger, as a stranger reads it, is there once, with all of its
     receipts, and nothing else is. Returns the rows of aborted attempts."""
     found = table_rows(location, scene.job.name)
@@ -102,13 +107,15 @@ def check_table(scene: Scene, location: Path) -> Sequence[Mapping[str, Any]]:
     return [row for row in found if row["outcome"] == "CompleteAbort"]
 
 
-def producer_states(location: Path, pipeline: str, ledger: str) -> ProducerStates:
+def producer_states(location: Place, pipeline: str, ledger: str) -> ProducerStates:
     """Return the table `producers` next to `transactions`."""
-    return read_producers(ProducersTable(location.with_name("producers")), pipeline, ledger)
+    return read_producers(
+        ProducersTable(as_folder(location).sibling("producers")), pipeline, ledger
+    )
 
 
 def check_producers(
-    client: KafkaClient, location: Path, pipeline: str, ledger: str, transactional_id: str
+    client: KafkaClient, location: Place, pipeline: str, ledger: str, transactional_id: str
 ) -> Mapping[EntryKey, RowStatus]:
     """Assert that each row is what its leader has, as far as the ledger can know it. Return how
     rows and leaders relate."""
@@ -121,10 +128,13 @@ def check_producers(
     return {each.key: each.status for each in found.entries}
 
 
-def spawn_projection(scene: Scene, location: Path, point: str = "") -> subprocess.Popen[str]:
+def spawn_projection(
+    scene: Scene, location: Place, point: str = "", conf: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """`conf` has the settings of the location's store."""
     words = (scene.job.bootstrap, scene.job.name, scene.job.ledger, str(location), point)
     return subprocess.Popen(
-        [sys.executable, "-m", "support.audit", *words],
+        [sys.executable, "-m", "support.audit", *words, json.dumps(conf or {})],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
@@ -132,10 +142,12 @@ def spawn_projection(scene: Scene, location: Path, point: str = "") -> subproces
     )
 
 
-def main(bootstrap: str, pipeline: str, ledger: str, location: str, point: str) -> None:
+def main(bootstrap: str, pipeline: str, ledger: str, location: str, point: str, conf: str) -> None:
+    place = folder_of(location, json.loads(conf))
+    assert place is not None
     projections.RECORDS_MAX = 1
     made = Projection(
-        TransactionsTable(Path(location)),
+        TransactionsTable(place),
         KafkaClient(KafkaSettings((bootstrap,))),
         pipeline,
         ledger,

@@ -18,6 +18,7 @@ from eos.dedup.state_attempt import StateAttempt
 from eos.dedup.state_table import ProducersTable
 from eos.dedup.state_versions import StateVersions
 from eos.faults import Dies
+from eos.folder import Folder, as_folder
 from eos.kafka.api import TopicPartition
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.record import Position
@@ -59,8 +60,10 @@ def policy(
     return Policy(rules, forget_ms, frozenset(refused), frozenset(dead), window)
 
 
-def versions_in(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
-    table = ProducersTable(folder / "producers", "p")
+def versions_in(
+    folder: Folder | Path, wanted: Policy | None = None, *reading: str
+) -> StateVersions:
+    table = ProducersTable(as_folder(folder).child("producers"), "p")
     return StateVersions("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
 
 
@@ -128,7 +131,7 @@ class CopyDedup:
 
     Each verdict but `appended`, `duplicate` and `fenced` ends the run."""
 
-    def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
+    def __init__(self, folder: Folder, crash: Dies, window: int = 0) -> None:
         self._versions = versions_in(folder, policy(OPTIONS, window=window))
         self._crash = crash
         self.opened: StateAttempt | None = None

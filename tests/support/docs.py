@@ -139,7 +139,7 @@ _JOIN = """
 SELECT l.id, l.ts FROM input l JOIN input r
 ON l.id = r.id AND l.topic = 'a' AND r.topic = 'b' AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 HOUR
 """
-_REMOTE = "s3a://bucket/eos"
+_REMOTE = "hdfs://name:8020/eos"
 
 
 def _step(sql: str) -> Part:

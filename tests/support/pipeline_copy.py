@@ -37,6 +37,7 @@ import pyarrow as pa
 from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, Recovery
 from eos.faults import CrashPlan
+from eos.folder import folder_of
 from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
@@ -83,6 +84,7 @@ class Job:
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
     profile: str = "TV2"  # TV1: as on older brokers, and on any
     dedup: str = ""  # a folder for producers' states: see `support.dedup.CopyDedup`
+    store: str = ""  # the settings of its bucket, as JSON
     dedup_window: int = 0  # of producers whose numbers are spread over partitions; 0: they are not
 
     @property
@@ -145,7 +147,9 @@ class Copy:
         self.folder = CopyCheckpoint(self.job.folder, position)
         self.dedup = None
         if self.job.dedup:
-            self.dedup = CopyDedup(Path(self.job.dedup), self.crash, self.job.dedup_window)
+            states = folder_of(self.job.dedup, json.loads(self.job.store or "{}"))
+            assert states is not None
+            self.dedup = CopyDedup(states, self.crash, self.job.dedup_window)
             self.dedup.require(position)
         self.batches.note("start")
 

@@ -1,4 +1,6 @@
-"""Stores that a checkpoint may lie in: an S3-compatible server, and an HDFS of one DataNode.
+"""Stores that a checkpoint may lie in: S3-compatible servers, and an HDFS of one DataNode.
+
+Moto rejects logins when a test asks it to; VersityGW is a server that people run.
 
 Each is a process of its own on free ports, and can be looked into past Hadoop's client
 and past `eos`.
@@ -9,20 +11,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 from xml.etree import ElementTree as ET
 
 import boto3
+import pytest
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
+from eos.cache import cache_root
 from eos.launch.java_wheel import ensure_java
 from eos.launch.spark import find_spark
 from eos.local.broker_node import free_ports
@@ -35,6 +42,7 @@ BUCKET = "checkpoints"
 SLOW = "slow"  # of this bucket, a part of the requests may be refused for now
 NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"
+VERSITY = "1.8.0"
 
 
 class Store(Protocol):
@@ -177,6 +185,50 @@ def s3(folder: Path) -> Iterator[Callable[[], S3]]:
 
 
 @contextmanager
+def versity(folder: Path, *options: str) -> Iterator[S3]:
+    """VersityGW on a folder of this machine. With `--nometa` it ignores If-None-Match."""
+    log, data = folder / "versitygw.log", folder / "data"
+    kept = options or ("--sidecar", str(folder / "sidecar"))  # else the disk needs attributes
+    for each in (data, folder / "sidecar"):
+        each.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    command = [str(versity_binary()), "--port", address, "posix", *kept, str(data)]
+    login = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+
+    def told() -> S3 | None:
+        try:
+            return S3(f"http://{address}")
+        except (BotoCoreError, ClientError):
+            return None
+
+    with _process(command, log, environment=login) as process:
+        yield _awaited(process, log, told)
+
+
+@cache
+def versity_binary() -> Path:
+    """Built once from its Go module, whose sums the module proxy's log has; minutes at first."""
+    folder = cache_root() / f"versitygw-{VERSITY}"
+    binary = folder / "versitygw"
+    if binary.exists():
+        return binary
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("this machine has no Go, which builds the S3 server VersityGW")
+    with TemporaryDirectory(dir=cache_root(), prefix=".versitygw-") as made:
+        module = f"github.com/versity/versitygw/cmd/versitygw@v{VERSITY}"
+        environment = {**os.environ, "GOBIN": made}
+        built = subprocess.run(
+            [go, "install", module], env=environment, capture_output=True, text=True, check=False
+        )
+        assert built.returncode == 0, f"{module} can't be built: {built.stderr[-3000:]}"
+        folder.mkdir(exist_ok=True)
+        (Path(made) / "versitygw").replace(binary)
+    return binary
+
+
+@contextmanager
 def hdfs(folder: Path) -> Iterator[Callable[[], Hdfs]]:
     """It is waited for when it is called."""
     log, details, settings = folder / "hdfs.log", folder / "details.json", folder / "settings.xml"
@@ -207,7 +259,10 @@ def hdfs(folder: Path) -> Iterator[Callable[[], Hdfs]]:
 
 @contextmanager
 def _process(
-    command: Sequence[str], log: Path, folder: Path | None = None
+    command: Sequence[str],
+    log: Path,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -216,6 +271,7 @@ def _process(
             stdout=output,
             stderr=output,
             cwd=folder,
+            env={**os.environ, **(environment or {})},
             preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock here
         )
     try:
