@@ -17,6 +17,7 @@ from eos.local.jars import (
     DELTA,
     SPARK,
     STORES,
+    YARN,
     Jar,
     is_present,
     of_broker,
@@ -32,7 +33,7 @@ def test_the_lock_is_what_pyproject_asks_for() -> None:
         locked.setdefault(jar.purpose, []).append(jar.coordinate)
     assert locked == relock.coordinates()
     brokers = {name for version in BROKER_VERSIONS for name in of_broker(version)}
-    assert set(locked) == {SPARK, *STORES, DELTA} | brokers
+    assert set(locked) == {SPARK, *STORES, YARN, DELTA} | brokers
 
 
 def test_the_lock_reads_back_what_was_written(tmp_path: Path) -> None:
