@@ -7,7 +7,6 @@ environment has neither.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator

@@ -160,7 +160,13 @@ def _java(*conf: Path) -> list[str]:
     spark = find_spark().home / "jars"
     shared = ("hadoop-client-[ar]*", "slf4j-api-*", "log4j-*", "jcl-over-slf4j-*", "commons-*")
     jars = [*ensure(YARN)[YARN], *(jar for each in shared for jar in spark.glob(f"{each}.jar"))]
-    return ["java", *JVM_FLAGS.split(), "-Xmx512m", "-cp", os.pathsep.join(map(str, [*conf, *jars]))]
+    return [
+        "java",
+        *JVM_FLAGS.split(),
+        "-Xmx512m",
+        "-cp",
+        os.pathsep.join(map(str, [*conf, *jars])),
+    ]
 
 
 @contextlib.contextmanager
