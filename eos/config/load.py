@@ -114,13 +114,12 @@ def load_profile(
     every key of a profile has a default.
     """
     env = os.environ if environ is None else environ
-    choice = name_or_path or env.get("EOS_PROFILE") or ""
-    is_path = choice.endswith((".yaml", ".yml")) or "/" in choice
-    name = Path(choice).stem if is_path else choice or "local"
-    path = Path(choice) if is_path else project_root / "conf" / f"{name}.yaml"
+    choice = _profile_choice(name_or_path, env)
+    path = profile_path(choice, project_root, env)
+    name = path.stem
     if not choice and not path.is_file():
         return ProfileFile().with_root(project_root).with_name(name)
-    if not is_path and not path.is_file():
+    if not _is_path(choice) and not path.is_file():
         raise _profile_missing_error(name, path)
     subject = f"profile {name!r}"
     profile, problems, read = _read(ProfileFile, path, text_of(path, subject), env)
@@ -130,6 +129,22 @@ def load_profile(
         raise refuse(f"{subject} {path}", problems)
     folder = path.resolve().parent
     return profile.with_root(folder.parent if folder.name == "conf" else folder).with_name(name)
+
+
+def profile_path(
+    name_or_path: str | None, project_root: Path, environ: Mapping[str, str] | None = None
+) -> Path:
+    """Return the profile's file, which may be missing."""
+    choice = _profile_choice(name_or_path, os.environ if environ is None else environ)
+    return Path(choice) if _is_path(choice) else project_root / "conf" / f"{choice or 'local'}.yaml"
+
+
+def _profile_choice(name_or_path: str | None, environ: Mapping[str, str]) -> str:
+    return name_or_path or environ.get("EOS_PROFILE") or ""
+
+
+def _is_path(choice: str) -> bool:
+    return choice.endswith((".yaml", ".yml")) or "/" in choice
 
 
 def _profile_missing_error(name: str, path: Path) -> UsageError:

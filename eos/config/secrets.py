@@ -57,6 +57,12 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
                 yield places.problem(location, text)
 
 
+def secret_variables(profile: ProfileFile) -> frozenset[str]:
+    """Return the environment variables that the profile uses for secrets."""
+    found = (_value(profile, place) for place in SECRETS)
+    return frozenset(variable_of(reference) for reference in found if reference)
+
+
 def _secret_keys(profile: ProfileFile) -> Mapping[str, str]:
     """Return the profile's secrets: the identity of each variable or file, and its key there."""
     found = {}

@@ -82,7 +82,7 @@ def run(
                 if code == 0 and startup_signals.was_reported(pid_file):
                     raise startup_signals.UnstartedError
                 if code > 0 and not pid_file.exists():
-                    _raise_cause(log)
+                    raise_cause(log)
                 return code
             finally:
                 _kill_group(jvm.pid)
@@ -139,7 +139,7 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
 
 
-def _raise_cause(log: Path) -> None:
+def raise_cause(log: Path) -> None:
     """Raise an error with the reason why spark-submit ended before the driver started.
 
     The reason is the first error line of spark-submit's log; without one, return. Wrong options are

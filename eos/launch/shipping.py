@@ -2,6 +2,8 @@
 
     SHIP/eos-KEY.zip                 `eos` with its native library, and the project's pipelines;
                                      imported directly
+    SHIP/project-KEY.zip             for a driver in the cluster: all files of the project's
+                                     pipelines, and the profile
     CACHE/shipped/packages-KEY.zip   the packages that tasks import; each executor unpacks it,
                                      because native libraries can't be loaded from a zip
 
@@ -19,7 +21,7 @@ import re
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -45,9 +47,24 @@ _ROOTS = (
     "pyarrow",
     "zstandard",
 )
+# The further packages that a driver imports. With those above they are the dependencies of
+# spark-eos, except the machines' own pyspark, and packages that only commands and demos use.
+OF_DRIVER = (
+    "delta-spark",
+    "deltalake",
+    "jinja2",
+    "markupsafe",
+    "prometheus-client",
+    "protobuf",
+    "pydantic",
+    "pyyaml",
+    "rich",
+)
+_PROVIDED = frozenset({"pyspark", "py4j"})  # by Spark, on each machine
 _EXCLUDED = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
 _KEPT_MAX = 3  # files to keep of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000
+_PROJECT_BYTES_MAX = 100_000_000
 _OWN_PYTHON = (
     "install `spark-eos` with pip into a separate environment; or give the executors a Python that "
     "has all packages: PYSPARK_PYTHON=./NAME/bin/python and --archives FILE#NAME"
@@ -87,11 +104,45 @@ def _native() -> dict[str, Path]:
     return files
 
 
-def packages_zip() -> Path:
-    """Return the path of a zip with the Python packages that tasks import, about 100 MB.
+def project_zip(folder: Path, project: Path, others: Mapping[str, Path]) -> Path:
+    """Return the path of a zip in `folder` with the files of the project's `pipelines/`, and with
+    `others`, by their names in the zip.
+
+    A project without `pipelines/` is the folder of one pipeline, and all its files are included.
+    Hidden files and compiled Python files never are."""
+    base = project / "pipelines" if (project / "pipelines").is_dir() else project
+    files = {**{str(path.relative_to(project)): path for path in _visible(base)}, **others}
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    if sum(sizes.values()) > _PROJECT_BYTES_MAX:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise UsageError(
+            "project_too_large",
+            f"the files in {base} have {sum(sizes.values()) / 1e6:.0f} MB, more than the "
+            f"{_PROJECT_BYTES_MAX / 1e6:.0f} MB that can be sent to a driver in the cluster; the "
+            f"largest is {largest} ({sizes[largest] / 1e6:.0f} MB)",
+            hint="move data out of this folder, for example to HDFS or a bucket",
+        )
+    key = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        key.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return _provided(folder, "project", key.hexdigest(), lambda: files)
+
+
+def _visible(base: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(base):
+        folders[:] = [each for each in folders if not each.startswith((".", "__pycache__"))]
+        for name in names:
+            path = Path(folder) / name
+            if not name.startswith(".") and not name.endswith(".pyc") and path.is_file():
+                yield path
+
+
+def packages_zip(more: Sequence[str] = ()) -> Path:
+    """Return the path of a zip with the Python packages that tasks import, about 100 MB, and with
+    the packages `more`.
 
     The first run after an installation needs some seconds to make the zip."""
-    found = _closure()
+    found = _closure((*_ROOTS, *more))
     key = hashlib.sha256(f"{sys.version_info[:2]} {sysconfig.get_platform()}\n".encode())
     for name, distribution in sorted(found.items()):
         # RECORD, a package's list of files, has their checksums: no need to read the files.
@@ -147,22 +198,22 @@ def _remove_old(folder: Path, kind: str) -> None:
         lock.close()
 
 
-def _closure() -> dict[str, Distribution]:
+def _closure(roots: Sequence[str]) -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
-    required = list(_ROOTS)
+    required = list(roots)
     while required:
         name = required.pop()
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            if name in _ROOTS:
+            if name in roots:
                 raise UsageError(
                     "package_missing",
                     f"the package {name} is not installed, so it can't be shipped to the executors",
                     hint=_OWN_PYTHON,
                 ) from None
             continue  # the requirement may not apply to this Python or platform
-        if name in found:
+        if name in found or name in _PROVIDED:
             continue
         if not distribution.read_text("RECORD"):
             raise UsageError(

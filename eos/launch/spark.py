@@ -12,8 +12,10 @@ from pathlib import Path
 from eos import log_lines, private_files
 from eos.errors import UsageError
 from eos.launch import shipping
+from eos.launch.cluster_mode import ClusterMode, workers_python
 from eos.launch.scratch import fits_sockets
 from eos.launch.shipping import CHECKOUT, PACKAGES
+from eos.launch.spark_options import CLASS_PATH, JOINED, master_of, settings_of
 from eos.launch.spark_version import minor_of, supported_version
 from eos.local.class_archive import Archive, archive_of
 from eos.local.jars import of_delta, of_spark, paths_of
@@ -27,18 +29,10 @@ _JOB = Path(__file__).parents[1] / "job" / "run.py"
 _SUBMIT = Path("bin", "spark-submit")
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
 _JSON_LOG_SETTINGS = _LOG_SETTINGS.with_name("spark-log4j2-json.properties")
+_STATUS_LOG_SETTINGS = _LOG_SETTINGS.with_name("spark-log4j2-status.properties")
 # Log4j's names of the levels of `--log-level`. Spark's own debug lines are too many.
 _LOG_LEVELS = {"debug": "info", "info": "info", "warning": "warn", "error": "error"}
 
-# Options of spark-submit, with the settings of the same meaning, whose lists have entries of both
-# user and launcher. They must be joined into one option: spark-submit uses only the last one, and
-# ignores the setting if the option is there.
-_JOINED = {
-    "--jars": "spark.jars",
-    "--py-files": "spark.submit.pyFiles",
-    "--archives": "spark.archives",
-}
-_CLASS_PATH = "spark.driver.extraClassPath"
 _OWN_FIRST = ("spark.driver.userClassPathFirst", "spark.executor.userClassPathFirst")
 # The settings by which Spark loads Delta, which is not part of Spark.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
@@ -112,15 +106,16 @@ def command(
     *,
     with_delta: bool = False,
     sockets: Path | None = None,
+    mode: ClusterMode | None = None,
 ) -> list[str]:
     """Return the spark-submit command line that runs a pipeline.
 
     `job` has the arguments of eos/job/run.py. The user's `options` for spark-submit override the
     profile's settings in `conf`. Python workers use sockets in the folder `sockets`, or else TCP.
+    With `mode`, the driver is in the cluster.
     """
-    settings, rest = _settings(conf, options)
-    _refuse_cluster_mode(settings, rest)
-    joined = {option: settings.pop(key, "").split(",") for option, key in _JOINED.items()}
+    settings, rest = settings_of(conf, options)
+    joined = {option: settings.pop(key, "").split(",") for option, key in JOINED.items()}
     chosen = master_of(options) or master
     jars = [str(jar) for jar in paths_of(*spark.jar_sets(with_delta=with_delta))]
     # Prefer the class path to --jars: its classes can be in the class-data archive, which makes
@@ -136,11 +131,16 @@ def command(
         settings |= {**LOCAL, **_of_sockets(settings, sockets), **settings}
     else:
         settings = {**_environment_of_executors(), **settings}
-    if is_remote and not _brings_its_own(settings):
-        joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
+    sends_packages = is_remote and not _brings_its_own(settings)
+    if sends_packages:
         known = filter(None, [PACKAGES, settings.get(_PYTHON_PATH)])
         settings[_PYTHON_PATH] = os.pathsep.join(known)
-    if _PYTHON in settings:  # otherwise Spark would use it for the driver as well
+    if mode is not None:
+        joined["--archives"][:0] = mode.archives(with_packages=sends_packages)
+        settings = mode.settings(settings, with_packages=sends_packages)
+    elif sends_packages:
+        joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
+    if mode is None and _PYTHON in settings:  # else Spark would use it for the driver as well
         settings.setdefault(_DRIVER_PYTHON, sys.executable)
     own = [] if master_of(options) else ["--master", master]
     arguments = [str(spark.submit), *own]
@@ -173,7 +173,7 @@ def put_on_class_path(
     options of spark-submit that are not in `settings`."""
     if not _has_one_jvm(spark, master) or not _fit_class_path(jars, settings, rest):
         return False
-    settings[_CLASS_PATH] = os.pathsep.join(filter(None, [settings.get(_CLASS_PATH), *jars]))
+    settings[CLASS_PATH] = os.pathsep.join(filter(None, [settings.get(CLASS_PATH), *jars]))
     return True
 
 
@@ -182,53 +182,6 @@ def delta_conf(settings: Mapping[str, str]) -> dict[str, str]:
     others = [each for each in settings.get(_EXTENSIONS, "").split(",") if each]
     extensions = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
     return {_EXTENSIONS: extensions, _CATALOG: settings.get(_CATALOG, _DELTA_CATALOG)}
-
-
-def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of the profile (`conf`) and of the user's options, and the other options.
-
-    The user's settings override the profile's. Lists of jars, Python files, archives and class path
-    entries are joined.
-    """
-    settings, rest, arguments = dict(conf), list[str](), iter(options)
-
-    def add_setting(key: str, value: str) -> None:
-        before = settings.get(key) if key in _JOINED.values() else None
-        settings[key] = f"{before},{value}" if before else value
-
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if option in _JOINED:
-            add_setting(_JOINED[option], value if equals else next(arguments, ""))
-        elif option == "--driver-class-path":
-            add_setting(_CLASS_PATH, value if equals else next(arguments, ""))
-        elif option in {"--conf", "-c"}:
-            setting = value if equals else next(arguments, "")
-            key, equals, value = setting.partition("=")
-            if equals and key != "spark.master":
-                add_setting(key.strip(), value)
-            else:  # pass it on: it is spark.master, or malformed, which spark-submit reports
-                rest += [option, setting]
-        else:
-            rest.append(argument)
-    return settings, rest
-
-
-def _refuse_cluster_mode(settings: Mapping[str, str], rest: Sequence[str]) -> None:
-    following = zip(rest, [*rest, ""][1:], strict=True)
-    modes = [value for argument, value in following if argument == "--deploy-mode"]
-    modes += [
-        argument.partition("=")[2] for argument in rest if argument.startswith("--deploy-mode=")
-    ]
-    modes.append(settings.get("spark.submit.deployMode", ""))
-    if "cluster" in modes:
-        raise UsageError(
-            "deploy_mode_cluster",
-            "--deploy-mode cluster is not supported: the driver would run on a machine that has "
-            "neither the pipeline file nor its state",
-            hint="remove `--deploy-mode` (or `spark.submit.deployMode`): in client mode the driver "
-            "runs here, and the executors run in the cluster",
-        )
 
 
 def _fit_class_path(jars: Sequence[str], settings: Mapping[str, str], rest: Sequence[str]) -> bool:
@@ -257,7 +210,7 @@ def _of_sockets(settings: Mapping[str, str], ours: Path | None) -> dict[str, str
 
 def local_dir(conf: Mapping[str, str], options: Sequence[str]) -> str | None:
     """Return the user's `spark.local.dir`, the folders for blocks on disk; None if not set."""
-    return _settings(conf, options)[0].get(_LOCAL_DIR)
+    return settings_of(conf, options)[0].get(_LOCAL_DIR)
 
 
 def _brings_its_own(settings: Mapping[str, str]) -> bool:
@@ -269,37 +222,53 @@ def _brings_its_own(settings: Mapping[str, str]) -> bool:
 
 
 def environment(
-    spark: Spark, java_home: Path, master: str, logs: Path, project: Path
+    spark: Spark,
+    java_home: Path,
+    master: str,
+    logs: Path,
+    project: Path,
+    *,
+    is_elsewhere: bool = False,
 ) -> dict[str, str]:
     """Return the environment variables of spark-submit's JVM, the driver and local workers.
 
-    Variables of the launcher's own environment are kept, except those that are set here."""
+    Variables of the launcher's own environment are kept, except those that are set here. With
+    `is_elsewhere`, the driver is in the cluster, and the JVM only submits."""
     changed = dict(os.environ)
     changed["JAVA_HOME"] = str(java_home)
     changed["SPARK_HOME"] = str(spark.home)
-    paths = [str(CHECKOUT), str(project), os.environ.get("PYTHONPATH", "")]
-    changed["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
-    changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_elsewhere:  # Spark would pass this machine's paths on to the driver
+        changed.pop("PYTHONPATH", None)
+        changed.pop("PYSPARK_DRIVER_PYTHON", None)
+    else:
+        paths = [str(CHECKOUT), str(project), os.environ.get("PYTHONPATH", "")]
+        changed["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+        changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
         # Spark's UI, RPC and block service must not be reachable from other machines. By default
         # they listen on all interfaces.
         changed.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     else:  # executors need this Python version, for which the shipped packages are built
-        changed.setdefault("PYSPARK_PYTHON", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+        changed.setdefault("PYSPARK_PYTHON", workers_python())
     # spark-submit starts two JVMs. The first one only prints the second one's command line, so it
     # needs no optimizing compiler.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    return with_java_options(changed, *_log_options(logs, project), *AVRO_LIMITS)
+    log_options = _log_options(logs, project, with_status=is_elsewhere)
+    return with_java_options(changed, *log_options, *AVRO_LIMITS)
 
 
-def _log_options(logs: Path, project: Path) -> Sequence[str]:
-    """Return the Java options for Spark's log, in the form of this process's own lines."""
+def _log_options(logs: Path, project: Path, *, with_status: bool) -> Sequence[str]:
+    """Return the Java options for Spark's log, in the form of this process's own lines.
+
+    `with_status` adds the application's status in the cluster on stderr."""
     form = log_lines.chosen()
     own = project / "conf" / "log4j2.properties"
     files = [own if own.exists() else _LOG_SETTINGS]
     if form.format == "json" and not own.exists():
         files.append(_JSON_LOG_SETTINGS)
+    if with_status:
+        files.append(_STATUS_LOG_SETTINGS)
     return (
         f"-Deos.log.folder={logs}",
         f"-Deos.log.permissions={'rw-rw----' if private_files.is_shared(logs) else 'rw-------'}",
@@ -340,29 +309,16 @@ def dump_command(arguments: Sequence[str]) -> list[str]:
     It is `spark-submit --version` with the class path of `arguments`, the run's spark-submit
     command, because an archive fits one class path only. The caller adds the Java options
     `Archive.dump_options`, with which the JVM writes the archive instead of the version."""
-    return [arguments[0], "--conf", f"{_CLASS_PATH}={_class_path(arguments)}", "--version"]
+    return [arguments[0], "--conf", f"{CLASS_PATH}={_class_path(arguments)}", "--version"]
 
 
 def _class_path(arguments: Sequence[str]) -> str:
     """Return the `spark.driver.extraClassPath` in spark-submit's arguments; "" without one."""
     found = (argument.partition("=") for argument in arguments)
-    return next((value for key, _, value in found if key == _CLASS_PATH), "")
+    return next((value for key, _, value in found if key == CLASS_PATH), "")
 
 
 def _has_one_jvm(spark: Spark, master: str) -> bool:
     """Return whether driver and tasks share one JVM (master `local` or `local[N]`), started by the
     Spark of this environment."""
     return not spark.is_installed and (master == "local" or master.startswith("local["))
-
-
-def master_of(options: Sequence[str]) -> str | None:
-    """Return the master in the user's options (`--master`, `spark.master`); None without one."""
-    found = None
-    for argument, following in zip(options, [*options, ""][1:], strict=True):
-        if argument == "--master":
-            found = following
-        elif argument.startswith("--master="):
-            found = argument.removeprefix("--master=")
-        elif argument in {"--conf", "-c"} and following.startswith("spark.master="):
-            found = following.removeprefix("spark.master=")
-    return found

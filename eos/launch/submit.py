@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from eos import log_lines, private_files
 from eos.errors import EosError, UsageError, report
-from eos.launch import driver, spark, startup_signals
+from eos.launch import application, driver, spark, startup_signals
+from eos.launch.cluster_mode import ClusterMode, cluster_mode
 from eos.launch.java_wheel import ensure_java
 from eos.launch.native_library import ensure_native
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.run_broker import LocalKafka
 from eos.launch.scratch import Scratch, scratch
+from eos.launch.spark_options import is_cluster_mode, master_of, settings_of
 from eos.local.broker_probe import report_silent
 from eos.local.class_archive import Archive
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -55,9 +57,12 @@ class Application:
     archive: Archive | None
     local: LocalKafka | None = None  # the embedded broker; None if the profile names a cluster
     bootstrap: tuple[str, ...] = ()
+    is_elsewhere: bool = False  # the driver is in the cluster
 
     def run(self, **extra: str) -> int:
         environment = {**self.environment, **extra}
+        if self.is_elsewhere:
+            return self._follow(environment)
         if self.archive is None:
             return self._run(environment)
         with tempfile.TemporaryDirectory(prefix="eos-") as folder:
@@ -67,6 +72,13 @@ class Application:
             if code == 0:  # after a failed run, the list of loaded classes is incomplete
                 environment = spark.with_java_options(environment, *self.archive.dump_options)
                 self.archive.make_later(classes, spark.dump_command(self.words), environment)
+        return code
+
+    def _follow(self, environment: Mapping[str, str]) -> int:
+        log = self.logs / "jvm.log"
+        code, submitted = application.follow(self.words, environment, log)
+        if code and not submitted.name:
+            driver.raise_cause(log)
         return code
 
     def _run(self, environment: Mapping[str, str]) -> int:
@@ -108,6 +120,7 @@ def _submit(options: Options, validate: Validator | None) -> int:
     pipelines, profile = _read(options, validate)
     if not options.are_several:
         log_lines.name_pipeline(pipelines[0].name)
+    mode = _cluster_mode(options, pipelines, profile)
     logs = _logs(options, profile)
     found = spark.find_spark()
     java = ensure_java()
@@ -120,14 +133,14 @@ def _submit(options: Options, validate: Validator | None) -> int:
             local = stack.enter_context(_local(options, profile))
         folder = spark.local_dir(profile.spark.conf, options.spark)
         run = stack.enter_context(scratch(folder))
-        app = _application(options, profile, pipelines, found, java, local, logs, run)
+        app = _application(options, profile, pipelines, found, java, local, logs, run, mode)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
         seconds = time.monotonic() - started
         if code == 0 and local and local.demo and local.loaded:
             return local.demo.report(seconds, local.loaded.already, options.as_json)
-        if code:
+        if code and mode is None:
             say(f"the driver ended with exit code {code}; Spark's logs are in {app.logs}")
         return code
 
@@ -152,6 +165,18 @@ def _read(
     for each in pipelines:
         require_hidden(each, profile)
     return pipelines, profile
+
+
+def _cluster_mode(
+    options: Options, pipelines: Sequence[PipelineFile], profile: ProfileFile
+) -> ClusterMode | None:
+    """Return the run in the cluster; None in client mode."""
+    conf = profile.spark.conf
+    if not is_cluster_mode(conf, options.spark):
+        return None
+    master = master_of(options.spark) or profile.spark.master
+    settings, _ = settings_of(conf, options.spark)
+    return cluster_mode(master, settings, options, pipelines, profile)
 
 
 def _logs(options: Options, profile: ProfileFile) -> Path:
@@ -195,10 +220,11 @@ def _application(
     local: LocalKafka | None,
     logs: Path,
     run: Scratch,
+    mode: ClusterMode | None,
 ) -> Application:
-    job = [str(path) for path in options.pipelines]
+    job = [str(path) for path in options.pipelines] if mode is None else mode.job()
     project = pipelines[0].project_root
-    if options.profile:
+    if options.profile and mode is None:
         job += ["--profile", options.profile]
     if local:
         job += ["--bootstrap-from", str(local.address)]
@@ -220,15 +246,19 @@ def _application(
         project,
         with_delta=any(each.has_delta for each in pipelines),
         sockets=run.folder,
+        mode=mode,
     )
-    master = spark.master_of(options.spark) or profile.spark.master
-    environment = spark.environment(found, java.home, master, logs, project)
+    master = master_of(options.spark) or profile.spark.master
+    is_elsewhere = mode is not None
+    environment = spark.environment(
+        found, java.home, master, logs, project, is_elsewhere=is_elsewhere
+    )
     environment = run.environment(environment)
     if options.log_format == log_lines.CONSOLE and not options.are_several:
         environment |= terminal()
     archive = spark.archive(found, java, master, arguments)
-    bootstrap = profile.kafka.bootstrap or ()
-    return Application(tuple(arguments), environment, logs, archive, local, tuple(bootstrap))
+    bootstrap = tuple(profile.kafka.bootstrap or ())
+    return Application(tuple(arguments), environment, logs, archive, local, bootstrap, is_elsewhere)
 
 
 def terminal() -> dict[str, str]:

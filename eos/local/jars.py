@@ -18,8 +18,10 @@ from eos.cache import cache_root
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 ORIGIN = "`python -m eos.local.relock` from [tool.eos.jars]"
 SPARK, BROKER = "spark", "broker"
-# Sets of jars for tests only: clients and servers of S3 and HDFS, where a checkpoint may be.
+# Sets of jars for tests only: clients and servers of S3 and HDFS, where a checkpoint may be, and
+# servers of YARN.
 STORES = S3, HDFS = "s3", "hdfs"
+YARN = "yarn"
 DELTA = "delta"  # for pipelines that have Delta tables
 # The minor versions of Spark that this release supports. Each has two jar sets of its own.
 SPARK_VERSIONS = ("4.2", "4.1", "4.0")

@@ -44,14 +44,18 @@ def _run(options: argparse.Namespace) -> int:
     # Imported late: a wrong command line is rejected before Spark is loaded.
     from eos.run.pipeline import run
     from eos.run.prepared import RunOptions
+    from eos.startup.yarn_attempt import yarn_attempt
 
+    attempt = yarn_attempt()
+    # YARN repeats the command line. What the user decided was about the first start.
+    is_restart = attempt is not None and attempt.is_restart
     parsed = RunOptions(
         options.profile,
         options.bootstrap,
         options.bootstrap_from,
         ends=ends_of(options.ends, options.until),
-        take_over=options.take_over,
-        accepts_state_loss=options.accept_state_loss,
+        take_over=options.take_over and not is_restart,
+        accepts_state_loss=options.accept_state_loss and not is_restart,
         until_ms=instant_before_now(options.until),
     )
     if len(options.pipelines) > 1:

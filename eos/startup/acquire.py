@@ -23,8 +23,9 @@ from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.startup.deployment import with_deployment
 from eos.startup.namesakes import require_own_names, require_unused_group
-from eos.startup.ownership import is_free, owner, require_free
+from eos.startup.ownership import is_free, owner, require_free, require_not_replaced
 from eos.startup.source_state import LiveSource
+from eos.startup.yarn_attempt import yarn_attempt
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
@@ -83,6 +84,7 @@ def acquire(
 
     Raise an error without fencing any instance in these cases:
     - The last record belongs to another deployment that may be alive, unless `is_forced`.
+    - This is a restart by YARN, and another instance has run since.
     - `examine` raises for the last record. It checks this machine's files. So an instance whose
       files don't fit the ledger does not fence an instance that can run.
 
@@ -103,6 +105,7 @@ def acquire(
         ledger.wait_at_rest(_MARKER_MS, deadline)
         last = ledger.peek(deadline)
     require_free(planned, last, is_forced=is_forced)
+    require_not_replaced(planned, last, yarn_attempt())
     if examine is not None:
         _examine(ledger, last, examine, deadline)
     points = Points(crash)

@@ -18,9 +18,9 @@ from eos import private_files
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.local.file_locks import exclusive, has_no_locks
+from eos.local.mounts import shared_type
 from eos.location import local_path
 from eos.plan.plan import Plan
-from eos.startup.mounts import shared_type
 
 FILE = "deployment"
 _ID = re.compile(r"[0-9a-f]{32}\n?", re.ASCII)

@@ -6,6 +6,8 @@ before its fence. Two facts decide, and neither uses a clock:
   dies, for any reason.
 - The ledger's last record contains the deployment that wrote it (`startup/deployment.py`). If this
   is another deployment that did not stop cleanly, it may still run on any machine.
+
+A driver that YARN has restarted has a third check, `require_not_replaced`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import eos
-from eos.errors import PromiseBrokenError, UnavailableError
+from eos.errors import FencedError, PromiseBrokenError, UnavailableError
 from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 from eos.startup import stop_marker
 from eos.startup.lock_holder import LockHolder
+from eos.startup.yarn_attempt import YarnAttempt, yarn_attempt
 
 # After a ledger record of one of these kinds, no process runs the pipeline.
 _LEFT = frozenset({"stop", "recovery"})
@@ -33,14 +36,16 @@ def owner(planned: Plan) -> Mapping[str, Any]:
     """Return the entry `owner` of a ledger record: which deployment, host and process wrote it.
 
     Records of older releases have no `root`: their deployment is the state root, unless the profile
-    set one.
+    set one. Only a driver that YARN started has an `application`.
     """
+    attempt = yarn_attempt()
     return {
         "deployment": planned.deployment,
         "root": planned.names.state_root,
         "host": socket.gethostname(),
         "process": os.getpid(),
         "version": eos.__version__,
+        **({"application": attempt.application} if attempt else {}),
     }
 
 
@@ -128,6 +133,34 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
         "the other one has ended, and start this one with --take-over, which fences it. With a "
         "`deployment:` in the profile that is unique and stable, such as a StatefulSet's pod name, "
         "a restart on another disk or machine needs no operator",
+        pipeline=planned.names.pipeline,
+    )
+
+
+def require_not_replaced(
+    planned: Plan, last: LedgerRecord | None, attempt: YarnAttempt | None
+) -> None:
+    """Raise FencedError if this is a restart, and another instance wrote the ledger's last record
+    after this application was submitted.
+
+    That instance fenced the application, or began after its end. If the restart fenced it in turn,
+    two applications of the same deployment would take the pipeline from each other again and again.
+    The clocks are those of YARN and of the other instance's machine. If they differ, the restart
+    may be refused without need, and an operator submits the pipeline again.
+    """
+    if attempt is None or not attempt.is_restart or last is None or has_ended_cleanly(last):
+        return
+    theirs = last.owner.get("application")
+    if theirs == attempt.application or last.at_ms < attempt.submitted_ms:
+        return
+    host, process = last.owner.get("host"), last.owner.get("process")
+    other = f"{theirs}, " if theirs else ""
+    raise FencedError(
+        "replaced_before_restart",
+        f"{planned.names.pipeline}: attempt {attempt.number} of {attempt.application} does not "
+        f"start, because another instance ({other}host {host}, process {process}) has run the "
+        "pipeline since this application was submitted",
+        hint="if the other instance is a mistake, end it and submit this pipeline again",
         pipeline=planned.names.pipeline,
     )
 

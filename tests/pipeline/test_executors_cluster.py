@@ -7,27 +7,23 @@ environment has neither.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from support import kafka_io
+from support.bare_machine import bare_environment
 from support.executor_faults import FaultyRun, check_never_mixed, declare
 from support.project import Project
 from support.waiting import wait_until
 
-from eos.launch import spark
-from eos.launch.java_wheel import ensure_java
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.processes import end_with_parent
 
 WORKERS = 2
-FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Found = TypeVar("Found")
 
@@ -38,7 +34,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._closing = contextlib.ExitStack()
-        self.environment = _bare_environment(folder)
+        self.environment = bare_environment(folder)
         self.url = ""
 
     def __enter__(self) -> Cluster:  # noqa: PYI034 - typing.Self begins with 3.11
@@ -97,25 +93,6 @@ class Cluster:
             )
         self._closing.callback(_end, process)
         return log
-
-
-def _bare_environment(folder: Path) -> dict[str, str]:
-    python = folder / "python"
-    venv.create(python, with_pip=False)
-    home = spark.find_spark().home
-    java = ensure_java().home
-    return {
-        "PATH": os.pathsep.join([str(python / "bin"), str(java / "bin"), "/usr/bin", "/bin"]),
-        "HOME": str(folder),
-        "JAVA_HOME": str(java),
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_DIRS": str(folder / "local"),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": FLAGS,
-        "SPARK_LAUNCHER_OPTS": FLAGS,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-    }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -16,9 +16,9 @@ from support.doubles import plan
 from support.errors import raises
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
+from eos.local.mounts import shared_type
 from eos.startup import deployment
 from eos.startup.deployment import with_deployment, with_known_deployment
-from eos.startup.mounts import shared_type
 
 CREATES = """
 import sys

@@ -17,6 +17,7 @@ from eos.local.jars import (
     SPARK,
     SPARK_VERSIONS,
     STORES,
+    YARN,
     Jar,
     is_present,
     of_broker,
@@ -35,7 +36,7 @@ def test_the_lock_is_what_pyproject_asks_for() -> None:
     assert locked == relock.coordinates()
     brokers = {name for version in BROKER_VERSIONS for name in of_broker(version)}
     on_spark = {name for each in SPARK_VERSIONS for name in (*of_spark(each), *of_delta(each))}
-    assert set(locked) == {*STORES, *on_spark, *brokers}
+    assert set(locked) == {*STORES, YARN, *on_spark, *brokers}
 
 
 def test_the_lock_reads_back_what_was_written(tmp_path: Path) -> None:

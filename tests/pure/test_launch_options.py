@@ -19,8 +19,8 @@ from eos.config.trigger import ending
 from eos.errors import UsageError
 from eos.launch import shipping, spark
 from eos.launch.options import ENDINGS, parse, project_of
-from eos.launch.spark import Spark, find_spark, master_of
-from eos.launch.spark_options import SWITCHES, WITH_VALUE
+from eos.launch.spark import Spark, find_spark
+from eos.launch.spark_options import SWITCHES, WITH_VALUE, master_of
 
 SOCKETS = "spark.python.unix.domain.socket"
 
@@ -103,7 +103,7 @@ def built(
     sockets: Path | None = Path("/tmp/mine"),
 ) -> list[str]:
     monkeypatch.setattr(spark, "paths_of", lambda *_: [Path("/j/a.jar")])
-    monkeypatch.setattr(shipping, "packages_zip", lambda: Path("/c/packages.zip"))
+    monkeypatch.setattr(shipping, "packages_zip", lambda *_: Path("/c/packages.zip"))
     here = Spark(Path("/s"), is_installed=is_installed, version="4.2.0")
     words = (here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
     return spark.command(*words, sockets=sockets)
@@ -254,22 +254,6 @@ def test_executors_with_an_environment_of_the_users_get_no_packages(
     assert after("--archives", words) == ["/mine.tar.gz#mine"]
     # Spark would start the driver with it, too.
     assert is_variable or f"spark.pyspark.driver.python={sys.executable}" in after("--conf", words)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--deploy-mode", "cluster"],
-        ["--deploy-mode=cluster"],
-        ["--conf", "spark.submit.deployMode=cluster"],
-    ],
-    ids=["two words", "one word", "setting"],
-)
-def test_a_driver_in_the_cluster_is_refused(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with raises("deploy_mode_cluster"):
-        built(options, tmp_path, monkeypatch)
 
 
 def test_the_workers_python_is_of_the_drivers_version(

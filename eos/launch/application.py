@@ -1,0 +1,133 @@
+"""An application in the cluster, as spark-submit sees it: submitted, running, ended.
+
+With `--deploy-mode cluster` spark-submit's JVM is no part of the pipeline. It submits the driver,
+logs its status, and ends after it. Its exit code is 1 whatever the driver's is, so the driver's is
+read from the status.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from eos import log_lines, private_files
+from eos.errors import Recovery
+from eos.launch import startup_signals
+from eos.local.processes import end_with_parent
+
+KILLED = 128 + signal.SIGKILL  # of an application that a command of the cluster ended
+_POLL_S = 0.1
+_LINE_MAX = 2_000
+# YARN's id of an application, or the namespace and name of the driver's pod.
+_ID = re.compile(r"(application_\d+_\d+)|submission ID ([\w.-]+:[\w.-]+)")
+_STATE = re.compile(r"\((?:state|phase): (\w+)\)")
+_EXIT = re.compile(r"exited with status (\d{1,3})|\bexit code: (\d{1,3})")
+_WAS_KILLED = re.compile(r"is killed|\(state: KILLED\)")
+_TRACKED = re.compile(r"tracking URL: (\S+)")
+
+
+@dataclass(slots=True)
+class Submission:
+    """The application's status, by the lines of spark-submit's log."""
+
+    name: str = ""  # empty until the cluster has accepted it
+    state: str = ""
+    exit_code: int | None = None
+    was_killed: bool = False
+    _told: set[str] = field(default_factory=set)
+
+    def read(self, line: str) -> Iterator[str]:
+        """Update the status by a line. Yield the messages for the user."""
+        if not self.name and (found := _ID.search(line)):
+            self.name = found[1] or found[2]
+            yield f"submitted as {self.name}"
+        if (found := _STATE.search(line)) and found[1] != self.state:
+            self.state = found[1]
+            yield f"{self.name} is {self.state}"
+        if (found := _TRACKED.search(line)) and found[1] not in self._told:
+            self._told.add(found[1])
+            yield f"{self.name} is tracked at {found[1]}"
+        if found := _EXIT.search(line):
+            self.exit_code = int(found[1] or found[2])
+        self.was_killed = self.was_killed or _WAS_KILLED.search(line) is not None
+
+    def code(self, submits: int) -> int:
+        """Return the run's exit code. `submits` is that of spark-submit."""
+        if self.was_killed:
+            return KILLED
+        if self.exit_code:
+            return self.exit_code
+        return submits and int(Recovery.RESTART.value)  # for example, its machine was lost
+
+    def command(self, on_yarn: str, on_kubernetes: str) -> str:
+        """Return a command about the application, for the user."""
+        if self.name.startswith("application_"):
+            return f"yarn {on_yarn} {self.name}"
+        namespace, _, pod = self.name.partition(":")
+        return f"kubectl {on_kubernetes} --namespace {namespace} {pod}"
+
+
+def follow(
+    arguments: Sequence[str], environment: Mapping[str, str], log: Path
+) -> tuple[int, Submission]:
+    """Submit the application, report its status until its end, and return the exit code.
+
+    A signal ends only this waiting. The JVM's stderr goes to the file `log`."""
+    private_files.create_folder(log.parent)
+    application = Submission()
+    with open(log, "wb", opener=private_files.opener) as output:
+        jvm = subprocess.Popen(
+            list(arguments),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs here yet
+        )
+    try:
+        for number in startup_signals.NUMBERS:
+            signal.signal(number, _stop_waiting)
+        with log.open(encoding="utf-8", errors="replace") as file:
+            is_over, rest = False, ""
+            while not is_over:
+                is_over = jvm.poll() is not None  # first, so that its last lines are read
+                *lines, rest = (rest + file.read()).split("\n")
+                for line in lines:
+                    for message in application.read(line[:_LINE_MAX]):
+                        log_lines.write(message)
+                time.sleep(0 if is_over else _POLL_S)  # a file can't be waited for
+        code = application.code(jvm.returncode)
+        if code and application.name:
+            logs = application.command("logs -applicationId", "logs")
+            log_lines.write(
+                f"{application.name} ended with exit code {code}; `{logs}` shows the driver's "
+                f"output, {log} that of spark-submit"
+            )
+        return code, application
+    except _StoppedError as error:
+        if application.name:
+            end = application.command("application -kill", "delete pod")
+            log_lines.write(f"{application.name} runs on; `{end}` ends it")
+        return 128 + error.number, application
+    finally:
+        startup_signals.usual()
+        jvm.kill()
+        jvm.wait()
+
+
+class _StoppedError(Exception):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop_waiting(number: int, _frame: FrameType | None) -> None:
+    raise _StoppedError(number)
