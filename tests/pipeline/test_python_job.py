@@ -73,6 +73,9 @@ try:
     job.start(state)
 except eos.UnavailableError as error:
     print(json.dumps({"code": error.code}))
+copied = eos.exactly_once(source, name=f"{topic}-copy").to_topic(
+    f"{topic}.copy", create={"partitions": 1})
+assert copied.start(state, available_now=True).awaitTermination()  # beside the other
 sys.stdin.readline()
 while second.progress is None:
     assert not second.awaitTermination(0.1)
@@ -179,6 +182,9 @@ def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path)
     events = found.pop("events")
     assert found == {"records": 4, "stopped": True, "reason": "asked to stop", "alive": True}
     assert {"PipelineStarted", "MicroBatchCommitted", "Stopped"} <= set(events)
+    wait_closed(broker.bootstrap, f"{topic}.copy")
+    copies = [int(row.value or b"") for row in kafka_io.read(broker.bootstrap, f"{topic}.copy")]
+    assert sorted(copies) == list(range(RECORDS))
     more = [10 * n for n in range(RECORDS, RECORDS + 3) if n % 3 < 2]
     assert numbers(broker, f"{topic}.out") == EXPECTED + more
 
