@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from eos.formats import debezium
-from eos.formats.json_columns import left_of, parsed_of
+from eos.formats.json_schema import left_of, parsed_of
 from eos.formats.schema_ids import Writers, id_in, is_unknown, parse_by_id, record_in
 
 if TYPE_CHECKING:

@@ -11,24 +11,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.formats.json_schema import JsonField, left_of, parsed_of
 from eos.kafka.records.native_rows import SourceColumn
 from eos.native import library
 from eos.native.memory import POOL, layout
 from eos.native.structs import JsonColumn, JsonReader, address
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructField
-
-# Spark's types that the library parses, in the order of `json.c`, and their Arrow types.
 _TYPES: dict[str, Any] = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -37,50 +32,12 @@ _TYPES: dict[str, Any] = {
     "bigint": pa.int64(),
     "float": pa.float32(),
     "double": pa.float64(),
-    "decimal": None,  # by precision and scale
     "string": pa.string(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-_KINDS = list(_TYPES)
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_SCALE_MAX = 18
 _TEXTS_MAX = 8  # texts of a batch have at most so many times the bytes of its records together
 _FIRST_POWER, _LAST_POWER = -300, 300
-
-
-@dataclass(frozen=True, slots=True)
-class JsonField:
-    """A field of the JSON objects, with its Spark type."""
-
-    name: str
-    kind: str
-    is_required: bool = False  # NOT NULL: records without it are left for Spark, which rejects them
-
-    @property
-    def number(self) -> int:
-        """Return the type's number in `json.c`."""
-        return _KINDS.index(self.kind.partition("(")[0])
-
-    @property
-    def digits(self) -> tuple[int, int]:
-        """Return precision and scale of a decimal; zeros for other types."""
-        found = _DECIMAL.fullmatch(self.kind)
-        return (int(found[1]), int(found[2])) if found else (0, 0)
-
-    @property
-    def arrow_type(self) -> Any:
-        return pa.decimal128(*self.digits) if self.digits[0] else _TYPES[self.kind]
-
-
-def left_of(source: str) -> str:
-    """Return the name of the column with the bytes that Spark has to parse; all others are null."""
-    return f"__eos_{source}_left"
-
-
-def parsed_of(source: str, number: int) -> str:
-    """Return the name of the column with the values of the schema's field `number`."""
-    return f"__eos_{source}_{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +65,7 @@ class JsonParser:
     def _parsed(self, texts: Any) -> tuple[Any, list[Any]]:
         native = library.load()
         if native is None:
-            return texts, [pa.nulls(len(texts), each.arrow_type) for each in self.fields]
+            return texts, [pa.nulls(len(texts), _arrow_type(each)) for each in self.fields]
         source = SourceColumn(texts, self.source)
         rows = len(texts)
         buffers = _Buffers(self.fields, rows, source.struct.size)
@@ -135,7 +92,7 @@ class _Buffers:
 
     def __init__(self, fields: tuple[JsonField, ...], rows: int, text_bytes: int) -> None:
         self._rows = rows
-        self._types = [each.arrow_type for each in fields]
+        self._types = [_arrow_type(each) for each in fields]
         texts = sum(each.kind == "string" for each in fields)
         # All texts of a record are shorter than the record. Unused pages take no memory.
         self._capacity = min(text_bytes, _TEXTS_MAX * text_bytes // max(1, texts))
@@ -182,6 +139,10 @@ class _Buffers:
         return pa.Array.from_buffers(kind, rows, buffers, null_count=column.nulls)
 
 
+def _arrow_type(field: JsonField) -> Any:
+    return pa.decimal128(*field.digits) if field.digits[0] else _TYPES[field.kind]
+
+
 def _size(kind: Any, rows: int) -> int:
     return rows // 8 + 1 if kind == pa.bool_() else rows * kind.bit_width // 8
 
@@ -201,26 +162,3 @@ def _powers() -> Any:
         bits = exact >> exact.bit_length() - 128
         halves += [bits & (1 << 64) - 1, bits >> 64]
     return np.array(halves, np.uint64)
-
-
-def json_fields(
-    fields: Iterable[StructField], required: Iterable[str], *, has_old_times: bool
-) -> tuple[JsonField, ...] | str:
-    """Return the fields of a schema, or why only Spark can parse JSON by this schema.
-
-    `has_old_times` is true if Spark parses dates and times by the rules of its version 2.
-    """
-    found: dict[str, JsonField] = {}
-    for each in fields:
-        kind = each.dataType.simpleString()
-        is_known = kind in _TYPES and kind != "decimal"
-        decimal = _DECIMAL.fullmatch(kind)
-        is_known = is_known or (decimal is not None and int(decimal[2]) <= _SCALE_MAX)
-        if not is_known or (has_old_times and kind in ("date", "timestamp")):
-            return f"the column `{each.name}` is of type {kind}"
-        if set(each.metadata or ()) - {"comment"}:
-            return f"the column `{each.name}` has a default or a length"
-        if each.name in found:
-            return f"the column `{each.name}` is in the schema twice"
-        found[each.name] = JsonField(each.name, kind, each.name in set(required))
-    return tuple(found.values()) or "the schema has no columns"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eos.formats.json_columns import JsonParser, json_fields
+from eos.formats.json_columns import JsonParser
+from eos.formats.json_schema import json_fields
 from eos.spark.fused_step import parsed
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from pyspark.sql.types import (
     StructField,
 )
 
-from eos.formats.json_columns import JsonField, JsonParser, json_fields, left_of, parsed_of
+from eos.formats.json_columns import JsonParser
+from eos.formats.json_schema import JsonField, json_fields, left_of, parsed_of
 from eos.native import library
-
-needs_library = pytest.mark.skipif(library.load() is None, reason="no native library")
 
 
 def parsed(texts: list[bytes | None], *fields: JsonField) -> tuple[list, list[bytes | None]]:
@@ -35,7 +34,6 @@ def parsed(texts: list[bytes | None], *fields: JsonField) -> tuple[list, list[by
     return columns, found.column(left_of("value")).to_pylist()
 
 
-@needs_library
 def test_each_type_has_its_values() -> None:
     values = {
         "boolean": (b"true", True),
@@ -60,7 +58,6 @@ def test_each_type_has_its_values() -> None:
     assert columns == [[value, None, None] for _, value in values.values()]
 
 
-@needs_library
 @pytest.mark.parametrize(
     "text",
     [
@@ -77,7 +74,6 @@ def test_a_record_that_is_not_plain_is_left_for_spark(text: bytes) -> None:
     assert columns == [[1, None, 3]]
 
 
-@needs_library
 def test_a_record_without_a_required_field_is_left_for_spark() -> None:
     fields = JsonField("id", "int", is_required=True), JsonField("name", "string")
     texts: list[bytes | None] = [b'{"name": "x"}', b'{"id": null}', b'{"id": 1}', None]
@@ -86,7 +82,6 @@ def test_a_record_without_a_required_field_is_left_for_spark() -> None:
     assert columns == [[None, None, 1, None], [None] * 4]
 
 
-@needs_library
 def test_doubles_are_the_nearest_ones() -> None:
     chance = random.Random(1)
     made = [
@@ -102,7 +97,6 @@ def test_doubles_are_the_nearest_ones() -> None:
     assert left.count(None) == len(pairs) > len(texts) * 0.9
 
 
-@needs_library
 def test_any_number_of_rows_and_a_slice_of_them() -> None:
     texts: list[bytes | None] = [b'{"x": %d, "t": "%d"}' % (n, n) for n in range(100_000)]
     fields = JsonField("x", "int"), JsonField("t", "string"), JsonField("b", "boolean")

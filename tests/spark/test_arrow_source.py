@@ -16,7 +16,8 @@ from support.varied_topics import VariedTopics
 
 from eos import seal
 from eos.errors import KafkaRefusedError
-from eos.formats.json_columns import JsonField, JsonParser
+from eos.formats.json_columns import JsonParser
+from eos.formats.json_schema import JsonField
 from eos.kafka.api import TopicPartition
 from eos.kafka.range_fetcher import Range
 from eos.kafka.read_amounts import ReadAmounts

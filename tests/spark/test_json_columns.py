@@ -13,7 +13,8 @@ from support import json_texts
 from support.spark_session import local_spark
 
 from eos.formats.expressions import Format, quoted
-from eos.formats.json_columns import JsonParser, json_fields, left_of
+from eos.formats.json_columns import JsonParser
+from eos.formats.json_schema import json_fields, left_of
 from eos.read.decode import Decode, RecordRule, RejectedRecords
 
 pytestmark = pytest.mark.spark

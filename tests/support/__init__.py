@@ -26,6 +26,7 @@ Kafka, as a client that shares no code with `eos` sees it:
 
 Without Kafka and without Spark:
     simulated_broker   a broker in the process; `conformance` compares it with a real one
+    json_texts         random schemas, and JSON texts for them: sound, unusual and damaged
     dedup              rows and verdicts of dedup
     dedup_model        what upstreams send to dedup; program: an upstream
     proven_lake        a ledger and its Delta table, written by delta-rs, and the proof of both

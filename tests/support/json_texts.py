@@ -114,7 +114,9 @@ def schema(chance: random.Random) -> list[tuple[str, str]]:
 def text(chance: random.Random, columns: list[tuple[str, str]]) -> bytes:
     """A JSON text for the schema: a plain one, or perhaps unusual and damaged."""
     if chance.random() < 0.4:
-        listed = [f"{json.dumps(name)}: {_plain(chance, kind)}" for name, kind in columns]
+        names = (json.dumps(name, ensure_ascii=False) for name, _ in columns)
+        values = (_plain(chance, kind) for _, kind in columns)
+        listed = [f"{name}: {value}" for name, value in zip(names, values, strict=True)]
         return f"{{{', '.join(listed)}}}".encode()
     fields = [each for each in columns if chance.random() < 0.8]
     if chance.random() < 0.3:
