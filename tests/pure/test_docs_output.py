@@ -203,7 +203,7 @@ def test_fetch() -> None:
     home, cache = Path("/usr/lib/jvm/java-17-openjdk-amd64"), Path("/srv/eos/.cache/spark-eos")
     native = Status(object(), "cache", f"{cache}/native/dd20d6cbf88e68cb-linux-x86_64.so")
     printed = fetch.lines(Java(home, 17, "PATH"), ["4.2"], 47, cache / "jars", native)
-    require_shown(BLOCKS["install.md-2"], printed)
+    require_shown(BLOCKS["install.md-3"], printed)
 
 
 # --- and no block is left over --------------------------------------------------------------------

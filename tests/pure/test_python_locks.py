@@ -91,4 +91,4 @@ def test_an_unknown_group_of_locks_changes_nothing(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relock_python.main(arguments) == 2
-    assert "[project|docs]" in capsys.readouterr().err
+    assert "[project|docs|sparks]" in capsys.readouterr().err

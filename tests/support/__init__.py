@@ -49,6 +49,7 @@ Pipelines on Spark:
     project            a project's folder, and its runs: by spark-submit, or warm
     warm_driver        program: the driver of warm runs
     spark_session      a session in the test's process; program: makes the class-data archive
+    spark_environment  program: an environment with another pyspark, for `./tests/run all --spark`
     spark_recovery     accidents of a pipeline on Spark, and what operators do
     dedup_on_spark     micro-batches with dedup on a session
     stateful           pipelines that keep state
