@@ -32,6 +32,7 @@ _OWNERS = "tests/pure/test_protocol_owners.py::"
 _OWNERSHIP = "tests/pure/test_ownership_check.py::"
 _ATTEMPT = "tests/pure/test_protocol_attempt.py::"
 _SENT = "tests/kafka/test_sent_requests.py"
+_HISTORY = "tests/kafka/test_history.py::test_no_history_under_faults_has_an_anomaly"
 
 BUGS = (
     Bug(
@@ -169,11 +170,11 @@ BUGS = (
     ),
     Bug(
         "records of aborted transactions are read",
-        "what another application aborted is in the output",
+        "what was aborted is in the output, and aborted ledger records count",
         "eos/kafka/records/batch_headers.py",
         "return not (batch.is_transactional and producer_id in self._hidden)",
         "return True",
-        ("tests/fuzz/test_verify_records.py::test_who_is_seen",),
+        (_HISTORY,),
     ),
     Bug(
         "a source topic that was recreated is read on",
