@@ -24,6 +24,7 @@ from eos.checkpoint.offset_log import Checkpoint
 from eos.errors import PromiseBrokenError, TransformError
 from eos.ledger.record import Position
 from eos.location import local_path
+from eos.object_store import is_in_bucket
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
@@ -102,15 +103,20 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
             hint="deduplicate in a separate pipeline that writes to a topic, and let this pipeline "
             "read that topic",
         )
-    checkpoints = plan.names.checkpoints
-    if local_path(checkpoints) is None:
+    _require_root(plan.names.checkpoints, state)
+
+
+def _require_root(checkpoints: str, state: PlanState) -> None:
+    has_paths = any(name.startswith("TransformWithState") for name in state.operators)
+    if local_path(checkpoints) is None and (has_paths or not is_in_bucket(checkpoints)):
         raise TransformError(
             "stateful_root_remote",
             f"the transforms keep state ({state}), but the checkpoints are not in a folder of "
             f"a local or mounted disk: {checkpoints}",
             hint="set `state.root` to a folder on a local or mounted disk. In other stores a run "
-            "that did not end cleanly is followed by a fresh checkpoint, so its state would be "
-            "lost (docs/checkpoints.md)",
+            "that did not end cleanly is followed by another checkpoint folder. Only in S3 the "
+            "state is copied there, and not that of transformWithState, which has paths in it "
+            "(docs/state-roots.md)",
         )
 
 
