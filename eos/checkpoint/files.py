@@ -152,6 +152,25 @@ class HadoopFiles:
             files, target = self._open(path)
             files.delete(target, True)  # True: recursively
 
+    def tree(self, path: str) -> list[str]:
+        """Return the paths of all files below a folder, relative to it."""
+        with _as_os_errors():
+            files, target = self._open(path)
+            root = f"{files.makeQualified(target).toString()}/"
+            found, every = [], files.listFiles(target, True)  # True: recursively
+            while every.hasNext():
+                found.append(str(every.next().getPath().toString()).removeprefix(root))
+            return found
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy a file. Its content passes through the driver."""
+        with _as_os_errors():
+            files, source = self._open(old)
+            target = self._jvm.org.apache.hadoop.fs.Path(new)
+            copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
+            if not copy(files, source, files, target, False, True, self._conf):
+                raise OSError(f"{old} can't be copied to {new}")
+
     def create_new(self, path: str) -> None:
         """Create an empty object by a request that the store must reject if the name exists
         (If-None-Match). Raise FileExistsError if it rejects the request, and UnsupportedOperation

@@ -236,11 +236,12 @@ def _next_with_remote_checkpoint(found: Prediction) -> str:
     root = planned.names.checkpoints
     if last is None:
         return f"begins at `start:`, with a fresh checkpoint in {root}"
+    label = f"{root}/{last.position.checkpoint}"
+    reason = "because an earlier instance may still write to the previous one"
     if found.position and found.position.is_reset:
         reason = _RESET
     elif is_at_rest(planned, last):
-        label = f"{root}/{last.position.checkpoint}"
         return f"resumes with checkpoint {label}, which only a running Spark can read"
-    else:
-        reason = "because an earlier instance may still write to the previous one"
+    elif last.position.keeps_state and last.position.checkpoint:
+        return f"resumes with a copy of checkpoint {label}, {reason}"
     return f"resumes at the ledger's ends, with a fresh checkpoint in {root}, {reason}"

@@ -71,6 +71,7 @@ from eos.startup.resume_position import (
     with_targets,
 )
 from eos.startup.source_state import LiveSource, source_of
+from eos.startup.state_copy import with_own_state
 from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches
 
@@ -208,7 +209,7 @@ class _Run:
         batches, last = self._acquire_pipeline(planned, source, dedup, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, reader, batches, last, dedup, tables, deadline)
+            self._owning(planned, source, reader, batches, last, dedup, tables)
 
     def _owning(
         self,
@@ -219,7 +220,6 @@ class _Run:
         last: LedgerRecord | None,
         dedup: DedupRun | None,
         tables: DeltaSinks | None,
-        deadline: Deadline,
     ) -> None:
         """Run the query of a pipeline whose transactional id this process owns. Then record the
         clean end in the ledger."""
@@ -229,7 +229,8 @@ class _Run:
             chosen = self._choose_checkpoint(planned, files, batches, last)
             location, batches.position = chosen.location, chosen.position
             checkpoint = Checkpoint(files, location, is_opaque=planned.is_dataframe)
-            require_new_whole(planned, source, batches.position, checkpoint, deadline)
+            soon = Deadline.after_ms(START_TIMEOUT_MS)  # copying state may have taken long
+            require_new_whole(planned, source, batches.position, checkpoint, soon)
             if dedup is not None:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, dedup, tables)
@@ -302,7 +303,8 @@ class _Run:
     ) -> ChosenCheckpoint:
         identity, before = batches.coordinator.identity, batches.position
         accepts = self.options.accepts_state_loss
-        return choose(planned, files, before, last, identity, self.bus, accepts=accepts)
+        chosen = choose(planned, files, before, last, identity, self.bus, accepts=accepts)
+        return with_own_state(planned, files, chosen, last, identity, self.bus)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
         if self.frame is not None:
@@ -325,8 +327,7 @@ class _Run:
         files = files_for(planned.names.checkpoints, self.spark)
 
         def examine(last: LedgerRecord | None) -> None:
-            accepts = self.options.accepts_state_loss
-            require_local(planned, files, dedup, last, accepts=accepts)
+            require_local(planned, files, dedup, last, accepts=self.options.accepts_state_loss)
 
         client, forced = self.client, self.options.take_over
         acquired = acquire(planned, client, crash, deadline, is_forced=forced, examine=examine)

@@ -9,7 +9,7 @@ stores a rename may consist of a check, a copy and a delete (S3A). There this ca
 So a run uses an existing folder in such a store only if the folder's last writer certainly writes
 no more. Otherwise the run creates a folder whose name contains the producer id and the epoch of its
 fence. Kafka grants each such pair once, so no other instance uses this folder. The fresh checkpoint
-begins at the ledger's ends.
+begins at the ledger's ends. If the pipeline keeps state, it begins with a copy (`state_copy`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ def choose_checkpoint(
     if last is None:
         _require_uncommitted(planned, files, current)
     if not files.is_local:
-        fresh = _own_folder(files, root, position.checkpoint, identity)
-        current = f"{root}/{position.checkpoint}" if is_at_rest(planned, last) else None
+        fresh = own_folder(files, root, position.checkpoint, identity)
+        keeps_state = planned.is_stateful or position.keeps_state  # of a copy: `state_copy`
+        has_current = position.checkpoint and (keeps_state or is_at_rest(planned, last))
+        current = f"{root}/{position.checkpoint}" if has_current else None
     if current is None or position.is_reset:
         return fresh
     checkpoint = Checkpoint(files, current, is_opaque=planned.is_dataframe)
@@ -143,7 +145,7 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
     )
 
 
-def _own_folder(files: Files, root: str, known: str, identity: Identity) -> str:
+def own_folder(files: Files, root: str, known: str, identity: Identity) -> str:
     """Return the path of a new folder, numbered above all existing folders and the one that the
     ledger names, which may be missing in the store."""
     names = [*folders(files, root), known]

@@ -24,6 +24,7 @@ from eos.checkpoint.offset_log import Checkpoint
 from eos.errors import PromiseBrokenError, TransformError
 from eos.ledger.record import Position
 from eos.location import local_path
+from eos.object_store import is_in_bucket
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
@@ -67,7 +68,8 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     """Raise TransformError if a setting of the plan does not work with transforms that keep state,
     or if it needs such transforms and there are none."""
     if plan.is_dataframe:
-        _require_local_root(plan, "only the checkpoint knows the offsets of the job's DataFrame")
+        reason = "only the checkpoint knows the offsets of the job's DataFrame"
+        _require_root(plan.names.checkpoints, reason, copied_in_s3=False)
         return
     if not state.operators:
         if plan.output_mode != "append":
@@ -105,19 +107,22 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
             hint="deduplicate in a separate pipeline that writes to a topic, and let this pipeline "
             "read that topic",
         )
-    _require_local_root(plan, f"the transforms keep state ({state})")
+    has_paths = any(name.startswith("TransformWithState") for name in state.operators)
+    reason = f"the transforms keep state ({state})"
+    _require_root(plan.names.checkpoints, reason, copied_in_s3=not has_paths)
 
 
-def _require_local_root(plan: Plan, reason: str) -> None:
-    checkpoints = plan.names.checkpoints
-    if local_path(checkpoints) is None:
+def _require_root(checkpoints: str, reason: str, *, copied_in_s3: bool) -> None:
+    """Raise TransformError if the checkpoint may be in a store where a run could lose it."""
+    if local_path(checkpoints) is None and not (copied_in_s3 and is_in_bucket(checkpoints)):
         raise TransformError(
             "stateful_root_remote",
             f"{reason}, but the checkpoints are not in a folder of a local or mounted disk: "
             f"{checkpoints}",
             hint="set `state.root` to a folder on a local or mounted disk. In other stores a run "
-            "that did not end cleanly is followed by a fresh checkpoint, so its state would be "
-            "lost (docs/checkpoints.md)",
+            "that did not end cleanly is followed by another checkpoint folder. Only in S3 the "
+            "state is copied there, and not that of transformWithState, which has paths in it "
+            "(docs/state-roots.md)",
         )
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import verbs
+from support import kafka_io, stateful, verbs
 from support.brokers import Kafka
+from support.processes import is_paused
 from support.project import KILLED, PROFILE, Project, WarmDriver
 from support.recovery import run_verb
 from support.spark_recovery import SparkPipeline
 from support.stores import S3, versity
+from support.waiting import wait_until
 
 from eos.config.load import load_profile
 from eos.local import jars
@@ -43,12 +48,25 @@ def settings(store: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 def s3_driver(
     settings: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WarmDriver]:
-    folder = tmp_path_factory.mktemp("far")
-    profile = folder / "profile.yaml"
-    profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state") + lines(settings))
-    made = WarmDriver(folder, load_profile(str(profile), folder))
+    made = driver(settings, tmp_path_factory.mktemp("far"))
     yield made
     made.close()
+
+
+@pytest.fixture
+def successor(settings: dict[str, str], tmp_path: Path) -> Iterator[WarmDriver]:
+    """A second driver, for two copies at once."""
+    folder = tmp_path / "successor"
+    folder.mkdir()
+    made = driver(settings, folder)
+    yield made
+    made.close()
+
+
+def driver(settings: dict[str, str], folder: Path) -> WarmDriver:
+    profile = folder / "profile.yaml"
+    profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state") + lines(settings))
+    return WarmDriver(folder, load_profile(str(profile), folder))
 
 
 def lines(settings: dict[str, str]) -> str:
@@ -70,8 +88,8 @@ def past(project: Project) -> SparkPipeline:
     return SparkPipeline(project, {project.source: 2})
 
 
-def audited(past: SparkPipeline, *words: str) -> dict[str, object]:
-    found = run_verb(verbs.audit, *past.project.words(), "--json", *words)
+def audited(project: Project, *words: str) -> dict[str, object]:
+    found = run_verb(verbs.audit, *project.words(), "--json", *words)
     assert found.code == 0, found
     return json.loads(found.out)
 
@@ -84,13 +102,13 @@ def attempts(found: dict[str, object]) -> Sequence[object]:
 
 def test_the_audit_table_has_each_attempt_once_after_a_crash(past: SparkPipeline) -> None:
     past.ran(2)
-    assert sorted(attempts(audited(past))) == [0, 1]
+    assert sorted(attempts(audited(past.project))) == [0, 1]
     past.write_batches(1)
     died = past.project.run_warm(EOS_CRASH_AT=CRASH)
     assert died.returncode == KILLED, died.stderr
-    assert len(attempts(audited(past))) == 2, "it died before it wrote the row"
+    assert len(attempts(audited(past.project))) == 2, "it died before it wrote the row"
     past.ran(1)
-    assert len(attempts(audited(past, "--live"))) == 4
+    assert len(attempts(audited(past.project, "--live"))) == 4
 
 
 def test_a_store_without_conditional_puts_is_refused_before_the_fence(past: SparkPipeline) -> None:
@@ -106,3 +124,53 @@ def test_a_store_without_conditional_puts_is_refused_before_the_fence(past: Spar
     # Nothing was fenced or written, so the pipeline begins in the other bucket.
     profile.write_text(text)
     past.goes_on()
+
+
+@pytest.mark.timeout(1800)  # four starts of Spark
+def test_state_outlives_a_kill_and_a_woken_zombie(
+    project: Project, successor: WarmDriver, store: S3
+) -> None:
+    """A count that is too high or too low was counted twice, or its state was lost."""
+    stateful.declare(project, "running", 24, "output_mode: update\n")
+    kafka_io.create_topics(project.broker.bootstrap, stateful.PARTITIONS, project.source)
+    stateful.feed(project, range(24))
+    died = project.run_warm(EOS_CRASH_AT=CRASH)
+    assert died.returncode == KILLED, died.stderr
+    # Its successor stands still in a transaction, when the state of its micro-batch is written.
+    stateful.feed(project, range(24, 48))
+    log = project.folder / "paused"
+    zombie = project.start_warm(
+        EOS_CRASH_AT="all_acked:after:python", EOS_CRASH_SIGNAL="STOP", EOS_CRASH_LOG=str(log)
+    )
+    wait_until(lambda: log.exists() and is_paused(zombie.pid), zombie.said, zombie)
+    assert "so its state was copied" in zombie.said()
+    of_zombie = folders(project, store)[-1]
+    done = replace(project, warm=successor).run_warm("--take-over")
+    assert done.returncode == 0, done.stderr
+    assert f"from {store.root}/{project.name}/checkpoints/" in done.stderr
+    check_counts(project, 48)
+
+    # It wakes up. Whatever it still writes into its folder is never read again.
+    zombie.send_signal(signal.SIGCONT)
+    assert zombie.wait() == 3, zombie.said()
+    for name in ("offsets/1", "offsets/2", "commits/1"):
+        store.put(f"{of_zombie}/{name}", b"of a zombie")
+    stateful.feed(project, range(48, 72))
+    again = replace(project, warm=successor).run_warm()
+    assert again.returncode == 0, again.stderr
+    check_counts(project, 72)
+    assert audited(project)["committed"] == 3
+
+
+def folders(project: Project, store: S3) -> list[str]:
+    root = f"eos/{project.name}/checkpoints/{project.group}"
+    return sorted({f"{root}/{name.partition('/')[0]}" for name in store.names(root)})
+
+
+def check_counts(project: Project, records: int) -> None:
+    found: dict[str, list[int]] = {}
+    for row in stateful.found(project):
+        found.setdefault(str(row["user"]), []).append(int(str(row["count"])))
+    fed = Counter(map(stateful.user, range(records)))
+    assert {who: max(counts) for who, counts in found.items()} == fed
+    assert all(len(counts) == len(set(counts)) for counts in found.values())

@@ -140,6 +140,6 @@ def test_without_a_name_all_pipelines_of_the_state_root_are_listed(
         "process": 4711,
         "last_commit": None,
     }
-    (tmp_path / "conf" / "remote.yaml").write_text("state: {root: 's3a://bucket/eos'}\n")
+    (tmp_path / "conf" / "remote.yaml").write_text("state: {root: 'hdfs://name:8020/eos'}\n")
     with raises("state_root_remote", UsageError):
         status(["--profile", "remote"])
