@@ -229,28 +229,25 @@ class _Run:
             chosen = self._choose_checkpoint(planned, files, batches, last)
             location, batches.position = chosen.location, chosen.position
             checkpoint = Checkpoint(files, location, is_opaque=planned.is_dataframe)
-            soon = Deadline.after_ms(START_TIMEOUT_MS)  # copying state may have taken long
+            # Copying state may have taken long, and so may writing a large micro-batch to tables.
+            soon = Deadline.after_ms(START_TIMEOUT_MS)
             require_new_whole(planned, source, batches.position, checkpoint, soon)
             if dedup is not None:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, dedup, tables)
-        # The start record is written before Spark's first write to the checkpoint. If this run
-        # crashes, the next run then finds no clean end, and in a remote state root it uses another
-        # folder.
-        beginning = replace(
-            batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
-        )
+        # Before Spark's first write to the checkpoint: after a crash, the next run finds no clean
+        # end, and in a remote state root it uses another folder.
+        name, keeps_state = checkpoint.name, planned.is_stateful
+        beginning = replace(batches.position, checkpoint=name, keeps_state=keeps_state)
         batches.note("start", beginning, chosen.note)
         remove_old(files, location, self.bus)
         self.audit.start()
         targets = TargetGuard(planned, self.client)
         shared = (planned, self.client, self.spark, source, reader, targets, self.crash)
-        # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
         starts = starting_offsets(planned, self.client, batches.position, soon)
-        bounds = find_bounds(
-            self.client, self.options.until_ms, starts, batches.position.ends, soon
-        )
+        until_ms, ends = self.options.until_ms, batches.position.ends
+        bounds = find_bounds(self.client, until_ms, starts, ends, soon)
         stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds)
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
