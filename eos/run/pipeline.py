@@ -304,9 +304,8 @@ class _Run:
         return with_own_state(planned, files, chosen, last, identity, self.bus)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
-        if self.frame is not None:
-            return in_session(self.frame, self.spark)
-        return source_of(planned, starts).stream(self.spark)
+        own = None if self.frame is None else in_session(self.frame, self.spark)
+        return source_of(planned, starts).stream(self.spark) if own is None else own
 
     def _acquire_pipeline(
         self,
