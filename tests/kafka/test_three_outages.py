@@ -155,7 +155,7 @@ def test_a_black_hole_before_one_node(three: ThreeBrokers) -> None:
         holes.append(three.black_hole(flow.job, node_of(flow.job)))
         gate.open()
     for hole in holes:
-        three.wait_swallowed(hole, 4)
+        hole.wait_struck(4)
     assert [flow.commits for flow in flows] == [1] * len(flows)
     three.proxy.clear_rules()
     three.finish(flows)

@@ -218,7 +218,7 @@ def test_a_throttled_request_arrives_whole(proxy, client):
 
 
 def test_a_black_hole_swallows_everything_until_it_is_cleared(proxy, client):
-    rule = proxy.black_hole(client="me")
+    rule = proxy.black_hole(client=("somebody", "me"))
     client.send(b"a")
     rule.wait_struck()
     proxy.clear()

@@ -109,9 +109,9 @@ class Proxy:
         **which: Any,
     ) -> Rule:
         """For the `nth` request of this API (`ANY`: of all) from now on, and the `times` - 1 after
-        it; `client`: of this client id only; `port`: to the broker there only; `partition`: that
-        names this (topic, number); `chance`: the part of these that is struck. Of several rules
-        the one that was made first has its way."""
+        it; `client`: of this client id only, or of these; `port`: to the broker there only;
+        `partition`: that names this (topic, number); `chance`: the part of these that is struck.
+        Of several rules the one that was made first has its way."""
         assert api == ANY or api in APIS.values(), api
         wants = {Do.DELAY_REQUEST: delay_s, Do.DELAY_ANSWER: delay_s, Do.THROTTLE: bytes_per_s}
         assert wants.get(do, 1) > 0, f"{do} needs its number"

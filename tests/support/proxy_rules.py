@@ -126,7 +126,7 @@ class Which:
     """The requests that a rule is for; an empty value or 0 stands for all. See `Proxy.rule`."""
 
     api: str
-    client: str = ""
+    client: str | tuple[str, ...] = ""
     port: int = 0
     partition: tuple[str, int] | None = None
     nth: int = 1
@@ -134,7 +134,8 @@ class Which:
     chance: float = 1.0
 
     def matches(self, seen: Seen) -> bool:
-        is_meant = self.api in (ANY, seen.api) and self.client in ("", seen.client)
+        clients = (self.client,) if isinstance(self.client, str) else self.client
+        is_meant = self.api in (ANY, seen.api) and bool({"", seen.client} & set(clients))
         is_meant = is_meant and self.port in (0, seen.port)
         return is_meant and (self.partition is None or seen.concerns(*self.partition))
 

@@ -37,7 +37,7 @@ from support.doubles import At
 from support.pipeline_copy import Job
 from support.processes import pause
 from support.proxy import Proxy
-from support.proxy_rules import ANY, Do, Rule
+from support.proxy_rules import Rule
 from support.scenes import PATIENCE_S, Flow, Scene, Scenes
 from support.waiting import wait_until
 
@@ -191,23 +191,11 @@ class ThreeBrokers:
             for one in topic.partitions
         }
 
-    def black_hole(self, job: Job, number: int) -> list[Rule]:
+    def black_hole(self, job: Job, number: int) -> Rule:
         """Swallows all that this pipeline sends to the node. Everybody else reaches it."""
-        return [
-            self.proxy.rule(
-                ANY,
-                Do.DROP_REQUEST,
-                client=job.name + role,
-                port=self.kafka.nodes[number - 1].ports.client,
-                times=100_000,
-            )
-            for role in ("", ".writer", ".source")
-        ]
-
-    def wait_swallowed(self, hole: Sequence[Rule], count: int) -> None:
-        self.proxy.wait(
-            lambda: sum(len(rule.struck) for rule in hole) >= count, f"less than {count} swallowed"
-        )
+        clients = tuple(job.name + role for role in ("", ".writer", ".source"))
+        port = self.kafka.nodes[number - 1].ports.client
+        return self.proxy.black_hole(client=clients, port=port)
 
     def limit(self, client: str, bytes_per_second: int) -> None:
         """On each broker, for this client id."""
