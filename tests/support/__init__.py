@@ -51,4 +51,7 @@ Pipelines on Spark:
     executor_faults    a pipeline on executors that die, freeze and lose files
     processes          CPU, memory, threads and connections of a Spark application
     stores             an S3 and an HDFS for checkpoints
+    bare_machine       the environment of a machine without this project
+    yarn               a YARN of two nodes
+    image              the image of conf/deploy, built and run by podman or docker
 """
