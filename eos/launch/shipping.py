@@ -62,6 +62,7 @@ OF_DRIVER = (
 )
 _PROVIDED = frozenset({"pyspark", "py4j"})  # by Spark, on each machine
 _EXCLUDED = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
+VARIABLE = "EOS_SHIP"
 _KEPT_MAX = 3  # files to keep of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000
 _PROJECT_BYTES_MAX = 100_000_000
@@ -69,6 +70,20 @@ _OWN_PYTHON = (
     "install `spark-eos` with pip into a separate environment; or give the executors a Python that "
     "has all packages: PYSPARK_PYTHON=./NAME/bin/python and --archives FILE#NAME"
 )
+
+
+def are_packages_sent() -> bool:
+    """Return whether packages and jars are sent to the machines of a cluster. EOS_SHIP=project
+    forbids it: these machines have them already, for example as containers of the same image."""
+    value = os.environ.get(VARIABLE) or "all"
+    if value not in {"all", "project"}:
+        raise UsageError(
+            "ship_unknown",
+            f"{VARIABLE} is {value!r}; expected all or project",
+            hint=f"{VARIABLE}=project sends only `eos` and the project's pipelines, for machines "
+            "that have the packages and jars; unset it to send all of them",
+        )
+    return value == "all"
 
 
 def eos_zip(folder: Path, project: Path) -> Path:

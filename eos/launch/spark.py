@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,21 +117,22 @@ def command(
     settings, rest = settings_of(conf, options)
     joined = {option: settings.pop(key, "").split(",") for option, key in JOINED.items()}
     chosen = master_of(options) or master
-    jars = [str(jar) for jar in paths_of(*spark.jar_sets(with_delta=with_delta))]
+    is_remote, sends_all = not chosen.startswith("local"), shipping.are_packages_sent()
+    sets = () if is_remote and not sends_all else spark.jar_sets(with_delta=with_delta)
+    jars = [str(jar) for jar in paths_of(*sets)]
     # Prefer the class path to --jars: its classes can be in the class-data archive, which makes
     # starts faster. Jars in --jars would also be copied for the tasks that run in this JVM.
     if not put_on_class_path(spark, chosen, jars, settings, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
         settings |= delta_conf(settings)
-    is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
         settings |= {**LOCAL, **_of_sockets(settings, sockets), **settings}
     else:
         settings = {**_environment_of_executors(), **settings}
-    sends_packages = is_remote and not _brings_its_own(settings)
+    sends_packages = is_remote and sends_all and not _brings_its_own(settings)
     if sends_packages:
         known = filter(None, [PACKAGES, settings.get(_PYTHON_PATH)])
         settings[_PYTHON_PATH] = os.pathsep.join(known)
@@ -143,13 +144,16 @@ def command(
     if mode is None and _PYTHON in settings:  # else Spark would use it for the driver as well
         settings.setdefault(_DRIVER_PYTHON, sys.executable)
     own = [] if master_of(options) else ["--master", master]
-    arguments = [str(spark.submit), *own]
+    return [str(spark.submit), *own, *_words(settings, joined), *rest, str(_JOB), *job]
+
+
+def _words(settings: Mapping[str, str], joined: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield spark-submit's words for the settings, and for the lists of each option in `joined`."""
     for key, value in settings.items():
-        arguments += ["--conf", f"{key}={value}"]
+        yield from ("--conf", f"{key}={value}")
     for option, values in joined.items():
         if any(values):
-            arguments += [option, ",".join(filter(None, values))]
-    return [*arguments, *rest, str(_JOB), *job]
+            yield from (option, ",".join(filter(None, values)))
 
 
 def _environment_of_executors() -> dict[str, str]:

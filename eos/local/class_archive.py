@@ -73,6 +73,7 @@ class Archive:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if not classes.exists() or self._ready() or self._is_tried():
                 return
+            self._work.parent.mkdir(exist_ok=True)
             self._work.mkdir()
             shutil.copyfile(classes, self._work / "classes")
             prefix = self._work.with_suffix("")
@@ -124,6 +125,4 @@ def _file_state(path: Path) -> tuple[str, int, int]:
 
 
 def _folder() -> Path:
-    path = cache_root() / "archives"
-    path.mkdir(exist_ok=True)
-    return path
+    return cache_root() / "archives"  # it may not exist, and a cache may be read-only

@@ -23,7 +23,7 @@ from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.startup.deployment import with_deployment
 from eos.startup.namesakes import require_own_names, require_unused_group
-from eos.startup.ownership import is_free, owner, require_free, require_not_replaced
+from eos.startup.ownership import is_free, owner, require_free
 from eos.startup.source_state import LiveSource
 from eos.startup.yarn_attempt import yarn_attempt
 from eos.transaction.coordinator import Coordinator
@@ -83,8 +83,7 @@ def acquire(
     """Fence every older instance, and return the pipeline with the ledger's last record.
 
     Raise an error without fencing any instance in these cases:
-    - The last record belongs to another deployment that may be alive, unless `is_forced`.
-    - This is a restart by YARN, and another instance has run since.
+    - The last record belongs to another instance that may be alive (`require_free`).
     - `examine` raises for the last record. It checks this machine's files. So an instance whose
       files don't fit the ledger does not fence an instance that can run.
 
@@ -104,8 +103,7 @@ def acquire(
         # before it writes the marker to the ledger.
         ledger.wait_at_rest(_MARKER_MS, deadline)
         last = ledger.peek(deadline)
-    require_free(planned, last, is_forced=is_forced)
-    require_not_replaced(planned, last, yarn_attempt())
+    require_free(planned, last, is_forced=is_forced, attempt=yarn_attempt())
     if examine is not None:
         _examine(ledger, last, examine, deadline)
     points = Points(crash)

@@ -105,13 +105,20 @@ class RunLock:
             self._lock.close()
 
 
-def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -> None:
+def require_free(
+    planned: Plan,
+    last: LedgerRecord | None,
+    *,
+    is_forced: bool,
+    attempt: YarnAttempt | None = None,
+) -> None:
     """Raise PromiseBrokenError if the ledger's last record shows that another deployment may still
-    run the pipeline. Call this before the fence.
+    run the pipeline. Call this before the fence. `attempt` is this process's, if YARN started it.
 
     After a clean stop any deployment may acquire the pipeline. The same is true after a recovery,
     because it fenced the previous owner.
     """
+    require_not_replaced(planned, last, attempt)
     if last is None or is_forced or is_free(planned, last):
         return
     theirs, root = last.owner, planned.names.state_root

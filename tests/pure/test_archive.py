@@ -147,3 +147,15 @@ def test_another_java_or_jar_needs_another_archive(tmp_path: Path) -> None:
     keys.add(archive_of("p", Java(tmp_path, 17, "there"), [jar]).key)
     assert len(keys) == 5
     assert archive_of("p", java, [jar]).key in keys
+
+
+def test_a_cache_that_can_not_be_written_has_no_archive_and_fails_nobody(
+    folder: Path, classes: Path
+) -> None:
+    """As in an image with a read-only root file system. Root may write anywhere, but not here."""
+    folder.parent.mkdir()
+    folder.touch()
+    one = Archive("program", "k1")
+    assert one.options() == []
+    one.make_later(classes, *made_by(one))
+    assert folder.read_bytes() == b""

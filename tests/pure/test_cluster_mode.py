@@ -222,6 +222,26 @@ def test_data_in_the_project_is_not_sent_by_accident(
     assert "pipelines/orders/large.csv" in caught.value.message
 
 
+def test_workers_of_the_same_image_get_the_project_only(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOS_SHIP", "project")
+    monkeypatch.setattr(spark, "ensure", lambda *sets: {each: [Path("/j.jar")] for each in sets})
+    words = (Spark(Path("/s"), is_installed=False), [], "k8s://https://a:1", {}, [])
+    found = spark.command(*words, project / "ship", project, with_delta=True)
+    assert not {"--jars", "--archives"} & set(found)
+    assert "eos_packages" not in " ".join(found)
+    assert "/ship/eos-" in found[found.index("--py-files") + 1]
+    mode = mode_of(project, CLUSTER)
+    words = (words[0], mode.job(), "yarn", {}, CLUSTER)
+    found = spark.command(*words, project / "ship", project, mode=mode)
+    archives = found[found.index("--archives") + 1].split(",")
+    assert [each.partition("#")[2] for each in archives] == ["eos_project"]
+    monkeypatch.setenv("EOS_SHIP", "nothing")
+    with raises("ship_unknown"):
+        spark.command(*words, project / "ship", project)
+
+
 def test_the_driver_gets_each_dependency() -> None:
     users = relock_python.requirements()[relock_python.USERS]
     names = {re.split(r"[=<>]", each)[0] for each in users}

@@ -58,4 +58,7 @@ Pipelines on Spark:
     processes          CPU, memory, threads and connections of a Spark application
     stores             an S3 and an HDFS for checkpoints
     throttling         an endpoint before the S3 that answers some requests with 503
+    bare_machine       the environment of a machine without this project
+    yarn               a YARN of two nodes
+    image              the image of conf/deploy, built and run by podman or docker
 """

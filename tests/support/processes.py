@@ -21,7 +21,7 @@ from typing import Protocol
 from support.waiting import wait_until
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_SESSION, _USED, _USED_BY_ENDED = 3, slice(11, 13), slice(13, 15)  # after the state's index 0
+_PARENT, _SESSION, _USED, _USED_BY_ENDED = 1, 3, slice(11, 13), slice(13, 15)  # the state's is 0
 
 
 def cpu_seconds_of_session(session: int) -> float:
@@ -53,6 +53,11 @@ def naming(text: str) -> list[int]:
 def state(pid: int) -> str:
     """R runs, S waits, T is paused, Z has ended; empty if it is gone."""
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")
+
+
+def parent(pid: int) -> int:
+    """The process id of a process's parent; 0 if the process is gone."""
+    return int(next(iter(_stat(Path(f"/proc/{pid}"))[_PARENT:]), 0))
 
 
 def is_paused(pid: int) -> bool:
