@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.api.formats import Format, avro, json, protobuf, string
+from eos.api.formats import Format, avro, json, protobuf_message, string
 from eos.api.job import Job, exactly_once
 from eos.api.kafka import Kafka
 from eos.api.query import Query
@@ -32,7 +32,7 @@ __all__ = (
     "avro",
     "exactly_once",
     "json",
-    "protobuf",
+    "protobuf_message",
     "read_kafka",
     "spark_conf",
     "string",

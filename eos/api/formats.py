@@ -63,7 +63,7 @@ def avro(
     return Format(_named({"avro": inner}, None, column))
 
 
-def protobuf(
+def protobuf_message(
     message: str, *, file: str, subject: str | None = None, column: str | None = None
 ) -> Format:
     """Protobuf messages of the type `message`, which the file declares."""

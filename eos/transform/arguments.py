@@ -31,9 +31,8 @@ def fit_arguments(
 ) -> dict[str, Any]:
     """Return the arguments, converted to the annotated types: a list becomes a tuple, for instance.
 
-    Raise TransformError with all arguments that don't fit. Annotations that no YAML value can have
-    are ignored. `tables` names more arguments: lookup tables, which are passed at the call. Unless
-    `converts`, the arguments are Python's own values, and only their names are checked.
+    Raise TransformError with all that don't fit. Annotations that no YAML value can have are
+    ignored. `tables` are passed at the call. Unless `converts`, only the names are checked.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
@@ -47,7 +46,7 @@ def fit_arguments(
     named = [each for each in named if each.kind is not each.VAR_KEYWORD]
     known = [each.name for each in named]
     every = [*arguments, *tables]
-    unknown = [key for key in every if key not in known and not takes_any]
+    unknown = [] if takes_any else [key for key in every if key not in known]
     if parameters[0].name in every and parameters[0].name not in unknown:
         unknown.append(parameters[0].name)
     missing = [each.name for each in named if each.default is each.empty and each.name not in every]
@@ -65,11 +64,10 @@ def fit_arguments(
             reason = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
             problems.append(f"does not accept {arguments[name]!r:.60} as `{name}`: {reason}")
     if problems:
-        details = " and ".join(problems)
         signature = reference.partition(":")[2] + str(inspect.signature(call))
         raise TransformError(
             "transform_arguments_invalid",
-            f"transform `{reference}` {details}",
+            f"transform `{reference}` {' and '.join(problems)}",
             hint=f"correct `with:`, which passes arguments by name to `{signature}`",
         )
     return found

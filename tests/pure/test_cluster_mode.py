@@ -75,10 +75,10 @@ def built(
     project: Path, options: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], dict[str, str]]:
     """spark-submit's words and the settings in them."""
-    monkeypatch.setattr(spark, "ensure", lambda *_: {"spark": [Path("/j/a.jar")]})
+    monkeypatch.setattr(spark, "paths_of", lambda *_: [Path("/j/a.jar")])
     monkeypatch.setattr(shipping, "packages_zip", lambda *_: Path("/c/packages.zip"))
     mode = mode_of(project, options)
-    here, ship = Spark(Path("/s"), is_installed=False), project / "ship"
+    here, ship = Spark(Path("/s"), is_installed=False, version="4.2.0"), project / "ship"
     words = spark.command(here, mode.job(), "local[*]", {}, options, ship, project, mode=mode)
     pairs = (word.partition("=") for word in words if word.startswith("spark."))
     return words, {key: value for key, _, value in pairs}
@@ -205,7 +205,10 @@ def test_this_machines_paths_are_not_the_drivers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    here, words = Spark(Path("/s"), is_installed=False), (Path("/java"), "yarn", tmp_path, tmp_path)
+    here, words = (
+        Spark(Path("/s"), is_installed=False, version="4.2.0"),
+        (Path("/java"), "yarn", tmp_path, tmp_path),
+    )
     assert {"PYTHONPATH", "PYSPARK_DRIVER_PYTHON"} <= set(spark.environment(here, *words))
     found = spark.environment(here, *words, is_elsewhere=True)
     assert not {"PYTHONPATH", "PYSPARK_DRIVER_PYTHON"} & set(found)
@@ -226,8 +229,14 @@ def test_workers_of_the_same_image_get_the_project_only(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EOS_SHIP", "project")
-    monkeypatch.setattr(spark, "ensure", lambda *sets: {each: [Path("/j.jar")] for each in sets})
-    words = (Spark(Path("/s"), is_installed=False), [], "k8s://https://a:1", {}, [])
+    monkeypatch.setattr(spark, "paths_of", lambda *sets: [Path("/j.jar") for _ in sets])
+    words = (
+        Spark(Path("/s"), is_installed=False, version="4.2.0"),
+        [],
+        "k8s://https://a:1",
+        {},
+        [],
+    )
     found = spark.command(*words, project / "ship", project, with_delta=True)
     assert not {"--jars", "--archives"} & set(found)
     assert "eos_packages" not in " ".join(found)

@@ -189,7 +189,7 @@ def test_a_python_name_is_no_key_of_a_file(tmp_path):
 
 def test_a_missing_key_is_told_where_it_belongs(tmp_path):
     found = problems(tmp_path, "version: 1\nname: a\nsink: {kafka: {topic: b}}\nsource:\n  {}\n")
-    assert found == [(5, 3, "expected key `kafka`, which is missing")]
+    assert found == [(5, 3, "expected `kafka`, the topics to read")]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ ELSEWHERE = {
     "running.md-4": "tests/pure/test_stop_marker.py",
     "several-pipelines.md-2": "tests/pipeline/test_several.py",
     "running.md-5": "the name of a library, which each machine builds",
+    "yarn.md-3": "tests/pipeline/test_yarn.py",
 }
 
 

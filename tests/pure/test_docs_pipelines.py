@@ -36,13 +36,23 @@ ABOVE = {
         "producer": "from mine import producer",
     },
     "pipelines.md": {"spark": "from mine import spark"},
+    "python.md": {
+        "eos": "import eos",
+        "enriched": "from mine import enriched",
+        "kafka": "from mine import kafka",
+        "spark": "from mine import spark",
+    },
     "stateful.md": {"f": "from pyspark.sql import functions as f"},
 }
 
 
 def whole(name: str, text: str) -> str:
     """A block with what it needs of that."""
-    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    nodes = list(ast.walk(ast.parse(text)))
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    made = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    made |= {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.alias)}
+    used = {each.id for each in names} - made
     above = ABOVE.get(name.rpartition("-")[0], {})
     return "\n".join([*(line for word, line in above.items() if word in used), text])
 
@@ -79,7 +89,8 @@ def test_a_pipeline_or_profile_has_no_problems(block: str, tmp_path: Path) -> No
         secret.write_text("secret")
         text = re.sub(r"\$\{file:[^}]+\}", f"${{file:{secret}}}", block)
         (tmp_path / "profile.yaml").write_text(text)
-        load_profile(str(tmp_path / "profile.yaml"), tmp_path, {"POD_NAME": "orders-0"})
+        variables = dict.fromkeys(("POD_NAME", "S3_KEY", "S3_SECRET"), "orders-0")
+        load_profile(str(tmp_path / "profile.yaml"), tmp_path, variables)
         return
     rest = "".join(f"{key}: {text}\n" for key, text in LEFT_OUT.items() if key not in said)
     assert said <= set(PipelineFile.model_fields)
