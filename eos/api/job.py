@@ -270,6 +270,7 @@ class Job:
         profile: str | Path | Mapping[str, Any] | None,
         options: RunOptions,
     ) -> PreparedRun:
+        require_classic(self.stream.spark)  # again: it may have been stopped since
         own: dict[str, Any] = self.stream.kafka.as_profile()
         own |= {"state": {"root": str(state)}} if state is not None else {}
         own |= {"deployment": deployment} if deployment is not None else {}

@@ -131,8 +131,8 @@ def size_of(table: AuditTable, pipeline: str) -> str:
     (found,) = table.query(f"SELECT count(*) AS n FROM {table.name}")
     size = table.size(pipeline)
     assert size is not None
-    log = list((table.location / "_delta_log").iterdir())
-    data = list(table.location.rglob("*/*.parquet"))
+    log = list((table.location.local / "_delta_log").iterdir())
+    data = list(table.location.local.rglob("*/*.parquet"))
     data = [each for each in data if each.parent.name != "_delta_log"]
     of_data, of_log = (sum(each.stat().st_size for each in kind) / 1e6 for kind in (data, log))
     checkpoints = sum(each.suffix == ".parquet" for each in log)

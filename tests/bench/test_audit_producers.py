@@ -182,7 +182,7 @@ def add_marks(
     assert size.files == 1
     assert found["n"] == TARGETS + 2
     cleaned = statistics.median(cleans[-1000 // EVERY :])
-    files = [each for each in table.location.rglob("*") if each.is_file()]
+    files = [each for each in table.location.local.rglob("*") if each.is_file()]
     figures.add(
         f"producers after {count:,} commits",
         f"replay {statistics.median(applies):.1f} ms, commit {statistics.median(commits):.1f} ms, "

@@ -94,7 +94,7 @@ def test_the_verb(pipeline: Pipeline):
     pipeline.ran(3, 4)
     names = pipeline.planned().names
     made = projection_of(pipeline)
-    location = made.table.location
+    location = made.table.location.local
     assert location == pipeline.folder / "state" / "audit" / "transactions"
     catch_up(made)
 
