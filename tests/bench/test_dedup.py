@@ -181,7 +181,7 @@ def names(numbers: np.ndarray) -> pa.Array:
 def filled(made: StateVersions, count: int) -> str:
     """All of them in one partition, as if each had sent its first record."""
     folder, buckets = made.table.location, grown_buckets(4, count)
-    (folder / "t-0").mkdir(parents=True)
+    (folder.local / "t-0").mkdir(parents=True)
     producers = names(np.arange(count))
     bucket = bucket_of(producers, buckets)
     order = np.argsort(bucket, kind="stable")
@@ -196,8 +196,7 @@ def filled(made: StateVersions, count: int) -> str:
         rows = states.take(pa.array(order[starts[each] : starts[each + 1]]))
         if rows.num_rows:
             path = f"t-0/first-{each}.parquet"
-            write_states(folder, path, rows)
-            size = (folder / path).stat().st_size
+            size = write_states(folder, path, rows)
             files[BucketKey("t", 0, buckets, each)] = BucketFile(path, rows.num_rows, size)
     return str(made.table.commit(files, made.rules))
 
