@@ -77,9 +77,11 @@ copied = eos.exactly_once(source, name=f"{topic}-copy").to_topic(
     f"{topic}.copy", create={"partitions": 1})
 assert copied.start(state, available_now=True).awaitTermination()  # beside the other
 sys.stdin.readline()
-while second.progress is None:
+committed = 0
+while committed < 4:
     assert not second.awaitTermination(0.1)
-print(json.dumps({"records": second.progress.records_out, "stopped": second.stop(),
+    committed = sum(getattr(each, "records_out", 0) for each in seen)
+print(json.dumps({"records": committed, "stopped": second.stop(),
                   "reason": second.reason, "alive": bool(spark.range(1).count()),
                   "events": sorted({type(each).__name__ for each in seen})}))
 """
@@ -184,7 +186,9 @@ def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path)
     assert {"PipelineStarted", "MicroBatchCommitted", "Stopped"} <= set(events)
     wait_closed(broker.bootstrap, f"{topic}.copy")
     copies = [int(row.value or b"") for row in kafka_io.read(broker.bootstrap, f"{topic}.copy")]
-    assert sorted(copies) == list(range(RECORDS))
+    # It may have read some of the three records that followed.
+    assert sorted(copies) == list(range(len(copies)))
+    assert len(copies) >= RECORDS
     more = [10 * n for n in range(RECORDS, RECORDS + 3) if n % 3 < 2]
     assert numbers(broker, f"{topic}.out") == EXPECTED + more
 
