@@ -1,8 +1,8 @@
 """An application in the cluster, as spark-submit sees it: submitted, running, ended.
 
 With `--deploy-mode cluster` spark-submit's JVM is no part of the pipeline. It submits the driver,
-logs its status, and ends after it. Its exit code is 1 whatever the driver's is, so the driver's is
-read from the status.
+logs its status, and ends after it. Its exit code does not tell how the driver failed, so the
+driver's is read from the status.
 """
 
 from __future__ import annotations
@@ -59,16 +59,27 @@ class Submission:
         self.was_killed = self.was_killed or _WAS_KILLED.search(line) is not None
 
     def code(self, submits: int) -> int:
-        """Return the run's exit code. `submits` is that of spark-submit."""
+        """Return the run's exit code. `submits` is that of spark-submit.
+
+        On YARN a driver that failed may have been started again and succeeded since, so the exit
+        code in the log is that of an earlier attempt. On Kubernetes spark-submit exits with 0 in
+        any case.
+        """
+        if not submits and self._is_on_yarn:
+            return 0
         if self.was_killed:
             return KILLED
         if self.exit_code:
             return self.exit_code
         return submits and int(Recovery.RESTART.value)  # for example, its machine was lost
 
+    @property
+    def _is_on_yarn(self) -> bool:
+        return self.name.startswith("application_")
+
     def command(self, on_yarn: str, on_kubernetes: str) -> str:
         """Return a command about the application, for the user."""
-        if self.name.startswith("application_"):
+        if self._is_on_yarn:
             return f"yarn {on_yarn} {self.name}"
         namespace, _, pod = self.name.partition(":")
         return f"kubectl {on_kubernetes} --namespace {namespace} {pod}"

@@ -273,6 +273,7 @@ _KILLED = "10:00:09 Application report for application_17_0001 (state: KILLED)"
     [
         ([_SUBMITTED, _ACCEPTED], 0, 0),
         ([_SUBMITTED, _STATUS], 1, 3),
+        ([_SUBMITTED, _STATUS, _ACCEPTED], 0, 0),  # its second attempt succeeded
         ([_SUBMITTED, _ACCEPTED, _KILLED], 1, KILLED),
         ([_SUBMITTED, "10:00:09 Application diagnostics message: AM Container exited"], 1, 5),
         (
