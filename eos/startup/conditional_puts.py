@@ -3,12 +3,12 @@
 Several processes commit to a table in a bucket: pipelines that share the audit table, and a fenced
 instance beside its successor. A commit is a PUT with `If-None-Match: *`. A server that ignores this
 header accepts the commits of both, and one of them is lost. The documents of servers say little
-about it, so each startup tries it: two such PUTs of one name.
+about it, so each startup tries it: two such PUTs of one name. The object stays, as the only one of
+its kind, so that startups at the same time don't disturb each other's test.
 """
 
 from __future__ import annotations
 
-import uuid
 from contextlib import suppress
 from io import UnsupportedOperation
 
@@ -16,6 +16,8 @@ from eos.checkpoint.files import Files, HadoopFiles
 from eos.errors import EosError, UnavailableError, UsageError
 from eos.object_store import is_in_bucket
 from eos.plan.plan import Plan
+
+_PROBE = ".eos-probe"
 
 
 def require_conditional_puts(planned: Plan, files: Files, *, has_audit: bool) -> None:
@@ -30,16 +32,13 @@ def require_conditional_puts(planned: Plan, files: Files, *, has_audit: bool) ->
     ]
     if not tables or not is_in_bucket(root) or not isinstance(files, HadoopFiles):
         return
-    place = f"{root}/.eos-probe-{uuid.uuid4().hex}"
+    place = f"{root}/{_PROBE}"
     try:
-        files.create_new(place)
-        try:
+        with suppress(FileExistsError):  # of an earlier startup
             files.create_new(place)
-        except FileExistsError:
-            return
-        finally:
-            with suppress(OSError):
-                files.remove(place)
+        files.create_new(place)
+    except FileExistsError:
+        return
     except UnsupportedOperation as error:
         raise _refusal(
             planned,
@@ -52,7 +51,7 @@ def require_conditional_puts(planned: Plan, files: Files, *, has_audit: bool) ->
         raise UnavailableError(
             "state_root_unwritable",
             f"{planned.names.pipeline}: {place} can't be written: {error}",
-            hint="grant this user's credentials the rights to write and delete there",
+            hint="grant this user's credentials the rights to read and write there",
             path=place,
         ) from error
     raise _refusal(
