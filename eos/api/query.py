@@ -166,10 +166,25 @@ def run_to_end(
     declared: Mapping[str, Any],
     run_id: str,
 ) -> bool:
-    """Run a batch job to its end. Return whether it wrote its rows now, and not before."""
+    """Run a batch job to its end. Return whether it wrote its rows now, and not before.
+
+    It runs in a thread of its own, so that the caller's jobs keep their pool and tags. An interrupt
+    of the caller, such as Ctrl-C, ends it.
+    """
+    query, written = Query(prepared), list[bool]()
+
+    def run() -> None:
+        with _host(spark, prepared, options, declared, query) as host:
+            written.append(run_batch(prepared, options, host, run_id))
+
     _prepare(prepared)
-    with _host(spark, prepared, options, declared, Query(prepared)) as host:
-        return run_batch(prepared, options, host, run_id)
+    try:
+        query._start(run)  # noqa: SLF001 - its own module
+        query.awaitTermination()
+    except BaseException:
+        query.stop()
+        raise
+    return written[0]
 
 
 def _prepare(prepared: PreparedRun) -> None:

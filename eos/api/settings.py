@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from eos.launch.spark import LOCAL, LOOPBACK, delta_conf, find_spark
 from eos.local.jars import paths_of
 from eos.local.java import AVRO_LIMITS
@@ -16,7 +19,9 @@ def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, s
 
     They let no task be repeated within a transaction, and name the jars of Kafka's connector, and
     with `delta` those of Delta. Jars that are not in the cache are downloaded, unless
-    `EOS_OFFLINE=1` is set. With a local `master`, rows reach Python workers faster.
+    `EOS_OFFLINE=1` is set. With a local `master`, rows reach Python workers faster, and the workers
+    run this process's Python: PYSPARK_PYTHON is set if it is not. Spark would take any `python3`,
+    and a context reads the variable only when it is created.
     """
     jars = [str(jar) for jar in paths_of(*find_spark().jar_sets(with_delta=delta))]
     found = {**REQUIRED, "spark.jars": ",".join(jars)}
@@ -27,4 +32,5 @@ def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, s
         found |= {"spark.master": master, **unless_set(master)}
     if master is not None and master.startswith("local"):
         found |= LOCAL | _LOOPBACK
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return found

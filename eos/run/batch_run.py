@@ -7,14 +7,17 @@ recognized by Spark's ids instead.
 
 from __future__ import annotations
 
-from contextlib import closing
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eos.audit.updater import audit_of, close
+from eos.checkpoint.files import files_for
 from eos.checkpoint.offset_log import Ranges
 from eos.deadline import Deadline
-from eos.errors import UsageError
+from eos.errors import AttemptFailedError, EosError, UsageError
 from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import RUN_ID_MAX
@@ -29,12 +32,14 @@ from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
 from eos.run.observing import observing
 from eos.run.prepared import PreparedRun, RunOptions
+from eos.run.shutdown import Stopping
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.target_guard import TargetGuard
 from eos.spark.adopted_session import in_session
 from eos.spark.steps import projected
 from eos.startup.acquire import acquire, still_ours
+from eos.startup.conditional_puts import require_conditional_puts
 from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import resume_position, with_targets
 from eos.startup.source_state import LiveSource
@@ -42,6 +47,7 @@ from eos.transaction.clean_end import note_clean_end
 from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _START_MS_MAX = 120_000
@@ -51,7 +57,9 @@ _REASON = "the rows come from a DataFrame of the job"
 
 def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: str) -> bool:
     """Write the job's DataFrame, unless the ledger has a run of this id. Return whether it was
-    written now."""
+    written now.
+
+    Raise AttemptFailedError if a stop was requested before the commit."""
     planned, profile = prepared.planned, prepared.profile
     name, parts = prepared.name, (profile.metrics, profile.opentelemetry)
     with closing(Bus()) as bus, naming_principal(planned.security):
@@ -65,13 +73,14 @@ def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: st
             observing(name, bus, prepared.observers, *parts),
             watching_brokers(client, bus),
         ):
-            return _BatchRun(prepared, options, spark, client, bus).run(planned, run_id)
+            return _BatchRun(prepared, options, host, spark, client, bus).run(planned, run_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _BatchRun:
     prepared: PreparedRun
     options: RunOptions
+    host: Host
     spark: SparkSession
     client: KafkaClient
     bus: Bus
@@ -81,6 +90,8 @@ class _BatchRun:
         self.client.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(planned, self.client, parallelism, deadline)
+        files, audit = files_for(planned.names.checkpoints, self.spark), self.prepared.profile.audit
+        require_conditional_puts(planned, files, has_audit=audit.transactions)
         frame = self.prepared.frame
         assert frame is not None, "a batch run has a DataFrame"
         # Before the fence: columns that don't fit the sinks must not disturb another instance.
@@ -102,15 +113,15 @@ class _BatchRun:
             reason = f"the run {run_id!r} was committed before"
             self.bus.emit(events.Stopped(planned.names.pipeline, reason))
             return False
-        audit = audit_of(self.prepared.profile, planned, self.client, self.bus)
+        table = audit_of(self.prepared.profile, planned, self.client, self.bus)
         batches = acquired.batches(position, source, self.bus)
-        try:
+        with ExitStack() as stack:
+            stack.callback(lambda: close(table, batches))
             batches.note("start", position)
-            audit.start()
+            table.start()
+            stack.enter_context(_tagged(self.spark, self.host.stopping, batches))
             self._write(planned, source, batches, rows, run_id)
             note_clean_end(batches, self.bus, is_at_rest=True)
-        finally:
-            close(audit, batches)
         self.bus.emit(events.Stopped(planned.names.pipeline, f"the run {run_id!r} is committed"))
         return True
 
@@ -131,6 +142,34 @@ class _BatchRun:
         number, none = batches.position.batch_id + 1, Ranges({}, {})
         step = PlannedBatch(_QUERY, number, {}, {}, is_stateful=True, is_opaque=True, run_id=run_id)
         batches.run(step, MicroBatchWork(stages, rows, number, none))
+
+
+@contextmanager
+def _tagged(spark: SparkSession, stopping: Stopping, batches: MicroBatches) -> Iterator[None]:
+    """Within the context, let a request to stop cancel this thread's Spark jobs."""
+    context = spark.sparkContext
+    tag = f"eos-batch-{uuid.uuid4().hex}"
+    context.addJobTag(tag)
+    try:
+        with stopping.attached(_Jobs(context, tag), batches):
+            yield
+    except EosError as error:
+        if not stopping.is_requested:
+            raise
+        raise AttemptFailedError("stop_requested", "the run was asked to stop") from error
+    finally:
+        context.removeJobTag(tag)
+
+
+@dataclass(frozen=True, slots=True)
+class _Jobs:
+    """The Spark jobs with a tag."""
+
+    context: SparkContext
+    tag: str
+
+    def stop(self) -> None:
+        self.context.cancelJobsWithTag(self.tag)
 
 
 def _require_batches(pipeline: str, query_id: str) -> None:

@@ -21,15 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from eos.errors import UsageError
 from eos.local.processes import last_words
 from eos.observe import events
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from eos.transaction.micro_batch import MicroBatches
 
 
@@ -44,6 +42,12 @@ STOP_S_MAX = 300.0  # further seconds for Spark to stop; then the process ends
 # A supervisor may signal both the driver and the launcher, which forwards the signal to the driver.
 # Signals within this time count as one.
 AGAIN_S_MIN = 1.0
+
+
+class Stoppable(Protocol):
+    """Spark's work of a run: a streaming query, or the jobs of a batch run."""
+
+    def stop(self) -> None: ...
 
 
 class Stopping:
@@ -91,7 +95,7 @@ class Stopping:
         return self.is_requested
 
     @contextmanager
-    def attached(self, running: StreamingQuery, batches: MicroBatches) -> Iterator[None]:
+    def attached(self, running: Stoppable, batches: MicroBatches) -> Iterator[None]:
         """Within the context, let a request stop this query once its open micro-batch has ended. If
         it was requested before, stop the query now."""
         wake = self._new_wake()

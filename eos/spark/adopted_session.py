@@ -137,7 +137,8 @@ def _copy(spark: SparkSession, pool: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if _LOCAL.fullmatch(str(spark.sparkContext.master)) and "PYSPARK_PYTHON" not in os.environ:
-        # Workers run this process's Python, with its packages. Spark would take any `python3`.
+        # Workers of the job's own tasks run this process's Python, with its packages. The functions
+        # of the user's DataFrames keep the one with which they were made.
         spark.sparkContext.pythonExec = sys.executable
     java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no public way to copy a session
     found = SparkSession(spark.sparkContext, java.cloneSession())

@@ -16,6 +16,7 @@ from support import kafka_io
 from support.brokers import Kafka
 from support.docs import blocks
 from support.kafka_io import create_topics, fill, wait_closed
+from support.waiting import wait_until
 
 from eos.testing import outside
 from eos.testing.crash import crash_at
@@ -118,6 +119,15 @@ def eos(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
 
 
+def profile_of(broker: Kafka, folder: Path) -> Path:
+    """A profile with the cluster and the state root of the folder's programs."""
+    path = folder / "profile.yaml"
+    path.write_text(
+        f'kafka: {{bootstrap: "{broker.bootstrap}"}}\nstate: {{root: {folder / "state"}}}\n'
+    )
+    return path
+
+
 def filled(broker: Kafka, topic: str) -> None:
     create_topics(broker.bootstrap, 2, topic)
     fill(broker.bootstrap, topic, range(RECORDS))
@@ -142,10 +152,7 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
     assert numbers(broker, f"{topic}.out") == EXPECTED
     assert numbers(broker, f"{topic}.large") == [each for each in EXPECTED if each >= 3000]
 
-    profile = tmp_path / "profile.yaml"
-    profile.write_text(
-        f'kafka: {{bootstrap: "{broker.bootstrap}"}}\nstate: {{root: {tmp_path / "state"}}}\n'
-    )
+    profile = profile_of(broker, tmp_path)
     for verb in ("status", "audit", "verify", "recover", "plan"):
         done = eos(tmp_path, verb, topic, "--profile", str(profile))
         assert done.returncode == 0, (verb, done.stdout, done.stderr)
@@ -229,6 +236,24 @@ print(json.dumps([job.run("2026-11-23", state) for _ in range(2)]))
 """
 
 
+# Its rows come once a file is there, and a worker that waits for it says so.
+WAITING = BATCH.replace(
+    "job = ",
+    """
+def waiting(batches):
+    import pathlib, time
+    for each in batches:
+        pathlib.Path("waits").touch()
+        while not pathlib.Path("go on").exists():
+            time.sleep(0.1)
+        yield each
+
+
+rows = rows.mapInPandas(waiting, rows.schema)
+job = """,
+)
+
+
 def files(folder: Path, numbers: range) -> None:
     """One file of JSON lines for each hundred numbers."""
     (folder / "files").mkdir(exist_ok=True)
@@ -280,6 +305,30 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
     assert answer(path, broker, topic) == [True, False]
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, None], ids=["Ctrl-C", "eos stop"])
+def test_a_batch_is_stopped_before_its_commit_and_written_later(
+    broker: Kafka, tmp_path: Path, number: signal.Signals | None
+) -> None:
+    topic, path = f"python-batch-stopped-{number or 0}", tmp_path / "job.py"
+    path.write_text(WAITING)
+    process = begun(path, broker, topic, EOS_FINISH_S="1")
+    waits = (tmp_path / "waits").exists
+    wait_until(waits, lambda: f"no task began: {process.communicate()}", process)
+    if number is not None:
+        process.send_signal(number)
+    else:
+        done = eos(tmp_path, "stop", topic, "--profile", str(profile_of(broker, tmp_path)))
+        assert done.returncode == 0, done.stderr
+    _, err = process.communicate(timeout=RUN_S_MAX)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in err if number else "[stop_requested]" in err
+    assert numbers(broker, f"{topic}.out") == []
+    (tmp_path / "go on").touch()
+    assert answer(path, broker, topic) == [True, False]
+    assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
 def test_the_guides_program_runs(broker: Kafka, tmp_path: Path) -> None:
