@@ -71,7 +71,7 @@ class Checkpoint:
     def __init__(self, files: Files, location: str, *, is_opaque: bool = False) -> None:
         self.location = location.rstrip("/")
         self._files = files
-        self._is_opaque = is_opaque
+        self.is_opaque = is_opaque
 
     @property
     def name(self) -> str:
@@ -105,10 +105,10 @@ class Checkpoint:
 
     def ends(self, batch_id: int) -> Offsets:
         text, path = self._text(f"offsets/{batch_id}")
-        return _none_in(text, path) if self._is_opaque else parse_ends(text, path)
+        return _none_in(text, path) if self.is_opaque else parse_ends(text, path)
 
     def ranges(self, batch_id: int) -> Ranges:
-        if self._is_opaque:
+        if self.is_opaque:
             return Ranges({}, self.ends(batch_id))
         ends = self.ends(batch_id)
         if batch_id == 0:

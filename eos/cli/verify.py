@@ -147,6 +147,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         names,
         topics,
         readable(planned),
+        planned.is_dataframe,
         table,
         reason,
         Sinks(planned.tables, apps, names.pipeline),

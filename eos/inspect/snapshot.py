@@ -136,7 +136,9 @@ class Snapshot:
         if self.files is None:
             return None
         current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
-        return None if current is None else Checkpoint(self.files, current)
+        if current is None:
+            return None
+        return Checkpoint(self.files, current, is_opaque=self.planned.is_dataframe)
 
 
 def take_snapshot(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:

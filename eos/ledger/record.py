@@ -26,6 +26,7 @@ FORMAT = 1
 # The ids of the last runs of a batch job, which the ledger keeps.
 RUNS_MAX = 1_000
 RUN_ID_MAX = 100  # characters
+BATCH_QUERY = "batch"  # stands for Spark's query id in the records of a batch job
 # Fields of a position that a record contains only if they are set.
 _OPTIONAL = (
     "is_reset",

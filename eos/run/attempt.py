@@ -13,7 +13,7 @@ from eos.kafka.api import Identity
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position
 from eos.read.decode import RejectedRecords
-from eos.run.jobs import ONE_TASK_RECORDS_MAX, Jobs
+from eos.run.jobs import Jobs, is_small
 from eos.run.records_read import observed, records_read, scanned
 from eos.run.stages import Stages
 from eos.run.task_errors import task_error
@@ -122,7 +122,7 @@ class MicroBatchWork(AttemptWork):
 
     @property
     def _is_small(self) -> bool:
-        return self._ranges.records_max <= ONE_TASK_RECORDS_MAX
+        return is_small(self._plan, self._ranges)
 
     def _encodable_columns(self, frame: DataFrame) -> DataFrame | FusedStep:
         """Return the rows (or the fused step) to encode, from only those columns of the source that
@@ -217,7 +217,7 @@ class MicroBatchWork(AttemptWork):
             f"{self._plan.names.pipeline}: micro-batch {self._batch_id}: Delta tables"
         )
         rows = self._source_rows(self._floors)
-        if self._ranges.records_max <= ONE_TASK_RECORDS_MAX:
+        if self._is_small:
             rows = rows.coalesce(1)
         if self._dedup is not None:
             rows = self._dedup.accepted_again(rows)

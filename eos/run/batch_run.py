@@ -20,7 +20,7 @@ from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, EosError, UsageError
 from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import PlannedBatch
-from eos.ledger.record import RUN_ID_MAX
+from eos.ledger.record import BATCH_QUERY, RUN_ID_MAX
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _START_MS_MAX = 120_000
-_QUERY = "batch"  # stands for Spark's query id in ledger records of these runs
 _REASON = "the rows come from a DataFrame of the job"
 
 
@@ -109,21 +108,21 @@ class _BatchRun:
         )
         with still_ours(acquired.coordinator, acquired.ledger):
             position = resume_position(planned, source, acquired.last, self.bus, deadline)
-        if run_id in position.runs:
-            reason = f"the run {run_id!r} was committed before"
-            self.bus.emit(events.Stopped(planned.names.pipeline, reason))
-            return False
         table = audit_of(self.prepared.profile, planned, self.client, self.bus)
         batches = acquired.batches(position, source, self.bus)
         with ExitStack() as stack:
             stack.callback(lambda: close(table, batches))
+            is_new = run_id not in position.runs
             batches.note("start", position)
             table.start()
-            stack.enter_context(_tagged(self.spark, self.host.stopping, batches))
-            self._write(planned, source, batches, rows, run_id)
+            if is_new:
+                stack.enter_context(_tagged(self.spark, self.host.stopping, batches))
+                self._write(planned, source, batches, rows, run_id)
+            # Also of a repeated run: the one that committed may not have ended cleanly.
             note_clean_end(batches, self.bus, is_at_rest=True)
-        self.bus.emit(events.Stopped(planned.names.pipeline, f"the run {run_id!r} is committed"))
-        return True
+        state = "is committed" if is_new else "was committed before"
+        self.bus.emit(events.Stopped(planned.names.pipeline, f"the run {run_id!r} {state}"))
+        return is_new
 
     def _write(
         self,
@@ -140,7 +139,9 @@ class _BatchRun:
             planned, self.client, self.spark, source, reader, targets, self.prepared.crash
         )
         number, none = batches.position.batch_id + 1, Ranges({}, {})
-        step = PlannedBatch(_QUERY, number, {}, {}, is_stateful=True, is_opaque=True, run_id=run_id)
+        step = PlannedBatch(
+            BATCH_QUERY, number, {}, {}, is_stateful=True, is_opaque=True, run_id=run_id
+        )
         batches.run(step, MicroBatchWork(stages, rows, number, none))
 
 
@@ -174,7 +175,7 @@ class _Jobs:
 
 def _require_batches(pipeline: str, query_id: str) -> None:
     """Raise UsageError if the pipeline is a streaming one: its ledger has a query of Spark."""
-    if query_id not in ("", _QUERY):
+    if query_id not in ("", BATCH_QUERY):
         raise UsageError(
             "job_kind_changed",
             f"{pipeline} is the name of a streaming job: its ledger has micro-batches of the query "

@@ -14,6 +14,7 @@ from eos.kafka.api import Identity
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
 from eos.ledger.receipt import Receipt
+from eos.plan.plan import Plan
 from eos.run.stages import Stages
 from eos.run.transaction_watch import collected
 from eos.spark.dedup_attempt import DedupAttempt
@@ -62,6 +63,11 @@ class RowsWritten(NamedTuple):
     receipts: Sequence[Receipt]
 
 
+def is_small(plan: Plan, ranges: Ranges) -> bool:
+    """Return whether a micro-batch runs as one task. The size of a DataFrame's is not known."""
+    return not plan.is_dataframe and ranges.records_max <= ONE_TASK_RECORDS_MAX
+
+
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """The Spark jobs of one attempt. Their result is a receipt (count, offsets, bytes) per target
@@ -80,8 +86,7 @@ class Jobs:
 
     @property
     def is_in_one_task(self) -> bool:
-        is_known = not self.stages.plan.is_dataframe
-        return is_known and self.ranges.records_max <= ONE_TASK_RECORDS_MAX
+        return is_small(self.stages.plan, self.ranges)
 
     def collect(self, job: DataFrame, step: str = "validate for dedup") -> Sequence[Any]:
         """Run the job and return its rows. Spark's UI shows `step`.

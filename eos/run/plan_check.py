@@ -40,8 +40,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             "a sink's expressions group rows, or drop duplicates",
             hint="a sink's expression computes from one row; aggregate rows in a step",
         )
-    if not plan.is_dataframe:  # a job's own DataFrame has no rules
-        require_lasting(plan, stream)
+    require_lasting(plan, stream)
     _require_repeatable(out)
     for message in _warnings(plan, out):
         bus.emit(events.Warned(message))

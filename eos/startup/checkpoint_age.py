@@ -38,14 +38,14 @@ def upcoming(checkpoint: Checkpoint) -> Upcoming:
     Spark has committed it."""
     planned, committed = checkpoint.planned(), checkpoint.committed()
     assert planned is not None, "a checkpoint that a run resumes with has planned something"
-    query_id = checkpoint.query_id()
+    query_id, is_opaque = checkpoint.query_id(), checkpoint.is_opaque
     if committed is None or committed < planned:
         ranges = checkpoint.ranges(planned)
-        return Upcoming(
-            PlannedBatch(query_id, planned, ranges.starts, ranges.ends), is_planned=True
-        )
+        step = PlannedBatch(query_id, planned, ranges.starts, ranges.ends, is_opaque=is_opaque)
+        return Upcoming(step, is_planned=True)
     starts = checkpoint.ends(planned)
-    return Upcoming(PlannedBatch(query_id, planned + 1, starts, starts), is_planned=False)
+    step = PlannedBatch(query_id, planned + 1, starts, starts, is_opaque=is_opaque)
+    return Upcoming(step, is_planned=False)
 
 
 def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:

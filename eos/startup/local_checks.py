@@ -77,8 +77,9 @@ def choose(
     try:
         location = choose_checkpoint(planned, files, before, last, identity, bus)
         if not require_state(planned, files, location, before, accepts_loss=accepts):
-            if not before.is_reset and not planned.is_dataframe:
-                require_level(planned, Checkpoint(files, location), before)
+            if not before.is_reset:
+                checkpoint = Checkpoint(files, location, is_opaque=planned.is_dataframe)
+                require_level(planned, checkpoint, before)
             return ChosenCheckpoint(location, before)
     except PromiseBrokenError as error:
         if not accepts or error.code != "state_lost":

@@ -59,7 +59,7 @@ class RunLock:
     def __init__(self, planned: Plan, run_id: str = "") -> None:
         """`run_id` is the id of a run that looks for its stop marker."""
         self._pipeline, self._run_id = planned.names.pipeline, run_id
-        self._stops = planned.names.stops
+        self._stops, self._is_dataframe = planned.names.stops, planned.is_dataframe
         path = planned.names.lock
         self._lock = FileLock(Path(path)) if path else None
         self._is_held = False
@@ -68,18 +68,22 @@ class RunLock:
         """Acquire the lock. Raise UnavailableError if another process holds it.
 
         With `is_forced`, continue without the lock: the startup's fence stops the other process.
+        Not for a job's own DataFrame. A fenced process that wakes up may overwrite a plan in the
+        checkpoint, and only offsets of Kafka are compared with the plan that runs.
         """
-        if self.try_acquire() or is_forced:
+        if self.try_acquire() or (is_forced and not self._is_dataframe):
             return
         assert self._lock is not None
         holder = LockHolder()
         with suppress(OSError):
             holder = LockHolder.read(self._lock.path)
         how = f"`eos stop {self._pipeline}` ends it" if holder.run_id else "end that process"
+        if not self._is_dataframe:
+            how = f"{how}, or start this one with --take-over, which fences it"
         raise UnavailableError(
             "already_running",
             f"{self._pipeline} already runs {holder}; it was not disturbed",
-            hint=f"{how}, or start this one with --take-over, which fences it",
+            hint=how,
             path=str(self._lock.path),
         )
 

@@ -111,7 +111,7 @@ def require_new_whole(
     With a resumed checkpoint, Spark reads a new partition from offset 0 or skips it, and reports no
     lost records.
     """
-    if planned.is_dataframe or checkpoint.planned() is None:
+    if checkpoint.planned() is None:
         return
     found = _partitions(_source_topics(planned, source.client, deadline))
     new = found - position.ends.keys() - checkpoint.known_partitions()

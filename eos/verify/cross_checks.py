@@ -16,7 +16,7 @@ from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.kafka.api import TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
-from eos.ledger.record import Ends, LedgerRecord, TableState
+from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, TableState
 from eos.verify.history import attempt_of
 
 _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
@@ -71,19 +71,23 @@ def check_group(
         yield Finding("group", message, tp, max(offset, 0), high.witness)
 
 
-def newest_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
+def newest_checkpoint(
+    files: Files | None, root: str, *, is_opaque: bool = False
+) -> CheckpointState | str:
     """Return the state of the newest checkpoint that has offsets, or why there is none to read."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
     newest, _ = newest_with_offsets(files, root)
     if newest is None:
         return f"there is no checkpoint in {root}"
-    return Checkpoint(files, newest).state()
+    return Checkpoint(files, newest, is_opaque=is_opaque).state()
 
 
 def check_checkpoint(
     found: CheckpointState | str, low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
+    if BATCH_QUERY in (low.query_id, high.query_id):
+        return  # a batch job has no checkpoint
     if isinstance(found, str):
         yield Finding("checkpoint_unread", found, kind=FindingKind.GONE)
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import CheckpointState
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
@@ -63,7 +62,7 @@ def read_copies(
     return PositionCopies(
         cluster,
         cluster.group_offsets(sources, TIMEOUT_MS) if sources else {},
-        _read_checkpoint(subject.files, subject.names.checkpoints),
+        _read_checkpoint(subject),
         cluster.transaction(TIMEOUT_MS),
         _open_transactions(cluster, [cluster.ledger_partition, *sorted(targets)]),
         subject.tables,
@@ -98,8 +97,9 @@ def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
     return each.partition, each.producer.transaction_start_offset
 
 
-def _read_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
+def _read_checkpoint(subject: Subject) -> CheckpointState | str:
+    files, root = subject.files, subject.names.checkpoints
     try:
-        return cross_checks.newest_checkpoint(files, root)
+        return cross_checks.newest_checkpoint(files, root, is_opaque=subject.is_opaque)
     except PromiseBrokenError as error:
         return error.message

@@ -39,6 +39,7 @@ class Subject:
     names: Names
     sink_topics: Sequence[str]
     files: Files | None
+    is_opaque: bool  # the source is not Kafka, so the checkpoint has no offsets to compare
     table: TransactionsTable | None
     table_reason: str = ""
     tables: Sinks = field(default_factory=lambda: Sinks((), {}))

@@ -128,6 +128,14 @@ def profile_of(broker: Kafka, folder: Path) -> Path:
     return path
 
 
+def found_by_commands(folder: Path, name: str, profile: Path) -> str:
+    """Each command finds the job, and nothing wrong with it. Return the plan."""
+    for verb in ("status", "audit", "verify", "recover", "plan"):
+        done = eos(folder, verb, name, "--profile", str(profile))
+        assert done.returncode == 0, (verb, done.stdout, done.stderr)
+    return done.stdout
+
+
 def filled(broker: Kafka, topic: str) -> None:
     create_topics(broker.bootstrap, 2, topic)
     fill(broker.bootstrap, topic, range(RECORDS))
@@ -153,10 +161,7 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
     assert numbers(broker, f"{topic}.large") == [each for each in EXPECTED if each >= 3000]
 
     profile = profile_of(broker, tmp_path)
-    for verb in ("status", "audit", "verify", "recover", "plan"):
-        done = eos(tmp_path, verb, topic, "--profile", str(profile))
-        assert done.returncode == 0, (verb, done.stdout, done.stderr)
-    assert f"{topic}.large" in done.stdout  # of the plan
+    assert f"{topic}.large" in found_by_commands(tmp_path, topic, profile)
     done = eos(tmp_path, "plan", topic, "--profile", str(profile), "--check")
     assert done.returncode == 2
     assert "[job_check_unsupported]" in done.stderr
@@ -283,6 +288,8 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     files(tmp_path, range(200, RECORDS))
     assert answer(path, broker, topic) == {}
     assert numbers(broker, f"{topic}.out") == EXPECTED
+    plan = found_by_commands(tmp_path, topic, profile_of(broker, tmp_path))
+    assert "a DataFrame of the job" in plan
 
     shutil.rmtree(checkpoint)
     assert answer(path, broker, topic) == {"code": "dataframe_checkpoint_lost"}
@@ -302,6 +309,7 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     # Before EndTxn the run is not committed, and the next one writes it. After it, it is.
     assert answer(path, broker, topic) == [moment == "before", False]
     assert numbers(broker, f"{topic}.out") == EXPECTED
+    found_by_commands(tmp_path, topic, profile_of(broker, tmp_path))
     path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
     assert answer(path, broker, topic) == [True, False]
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
