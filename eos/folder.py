@@ -109,7 +109,8 @@ class LocalFolder:
     def write(self, name: str, content: bytes) -> None:
         place = self.path / name
         unfinished = place.with_name(f".{place.name}")
-        unfinished.write_bytes(content)
+        with open(unfinished, "wb", opener=private_files.opener) as file:
+            file.write(content)
         os.replace(unfinished, place)  # noqa: PTH105 - as atomic as Path.replace
 
     def exists(self, name: str) -> bool:
@@ -134,7 +135,7 @@ class LocalFolder:
         return found
 
     def open(self, name: str) -> BinaryIO:
-        return (self.path / name).open("wb")
+        return open(self.path / name, "wb", opener=private_files.opener)
 
     def on_disk(self, name: str, aside: Path) -> Path:  # noqa: ARG002 - a bucket needs it
         return self.path / name

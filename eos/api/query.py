@@ -206,7 +206,6 @@ def _host(
     has_avro = any(each.kind == "avro" for each in planned.outputs.columns.values())
     has_avro |= "avro" in (planned.decode.key.kind, planned.decode.value.kind)
     has_delta = bool(planned.tables) or any(each.kind == "delta" for each in planned.lookups)
-    saved = saved_job.path_of(profile.state.root, profile.names.prefix, prepared.name)
     stopping = query._stopping  # noqa: SLF001 - its own module
 
     def open_session() -> SparkSession:
@@ -216,8 +215,7 @@ def _host(
         prepared.naming_errors(),
         locked(planned, stopping, is_forced=options.take_over) as lock,
     ):
-        if saved is not None:
-            saved_job.save(saved, declared)
+        saved_job.save(profile, prepared.name, declared)
         yield Host(stopping, lock, open_session, Shared(None, query._note))  # noqa: SLF001
 
 

@@ -23,25 +23,12 @@ def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:
     try:
         return load_pipeline(file_of(argument))
     except UsageError as error:
-        job = _saved_job(argument, profile) if error.code == "pipeline_not_found" else None
+        project = project_of(Path.cwd() / "pipeline.yaml")
+        is_name = error.code == "pipeline_not_found"
+        job = saved_job.load(load_profile(profile, project), argument, project) if is_name else None
         if job is None:
             raise
         return job
-
-
-def is_job(pipeline: PipelineFile) -> bool:
-    """Return whether the pipeline is a Python job, which has no file that could be run."""
-    return pipeline.path.suffix == ".json"
-
-
-def _saved_job(name: str, profile: str | None) -> PipelineFile | None:
-    project = project_of(Path.cwd() / "pipeline.yaml")
-    chosen = load_profile(profile, project)
-    path = saved_job.path_of(chosen.state.root, chosen.names.prefix, name)
-    if path is None or not path.is_file():
-        return None
-    found = load_pipeline(path)
-    return found.found_at(path, project, found.places)
 
 
 def file_of(argument: str) -> Path:

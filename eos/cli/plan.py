@@ -15,9 +15,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.pipeline_argument import find_pipeline, is_job
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
+from eos.config.saved_job import is_job
 from eos.errors import EosError, TransformError, UsageError
 from eos.inspect.check import Check, checked, note, ok
 from eos.inspect.check import lines as check_lines

@@ -7,29 +7,50 @@ finds a pipeline file. Nothing runs it: it has the names of the job's functions,
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eos import private_files
-from eos.location import local_path
+from eos.config.load import load_pipeline
+from eos.folder import Folder, folder_of
 
-_FOLDER = "jobs"
+if TYPE_CHECKING:
+    from eos.config.model import PipelineFile, ProfileFile
 
-
-def path_of(state_root: str, prefix: str, name: str) -> Path | None:
-    """Return the path of the job's file; None if the state root is no folder of this machine."""
-    root = local_path(state_root)
-    return None if root is None else Path(root) / _FOLDER / f"{prefix}.{name}.json"
+_SUFFIX = ".json"
 
 
-def save(path: Path, declared: Mapping[str, Any]) -> None:
-    """Write the declaration, so that a reader finds the old or the new one."""
-    private_files.create_folder(path.parent)
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+def save(profile: ProfileFile, name: str, declared: Mapping[str, Any]) -> None:
+    """Write the declaration, if the state root is on a disk or in a bucket of S3."""
+    folder = _folder(profile)
+    if folder is None:
+        return
+    folder.create()
     # `$` begins a variable in a pipeline file, and is plain text in a job.
     text = json.dumps(declared, indent=2).replace("$", "$$")
-    with open(new, "w", opener=private_files.opener) as file:
-        file.write(f"{text}\n")
-    new.replace(path)
+    folder.write(_file(profile, name), f"{text}\n".encode())
+
+
+def load(profile: ProfileFile, name: str, project: Path) -> PipelineFile | None:
+    """Return the job's declaration; None if there is none. Paths in it are relative to `project`,
+    as they were to the folder in which the job was started."""
+    folder, file = _folder(profile), _file(profile, name)
+    if folder is None or not folder.exists(file):
+        return None
+    place = project / file
+    found = load_pipeline(place, text=folder.read(file).decode())
+    return found.found_at(place, project, found.places)
+
+
+def is_job(pipeline: PipelineFile) -> bool:
+    """Return whether the pipeline is a Python job, which has no file that could be run."""
+    return pipeline.path.suffix == _SUFFIX
+
+
+def _folder(profile: ProfileFile) -> Folder | None:
+    root = folder_of(profile.state.root, profile.spark.conf)
+    return None if root is None else root.child("jobs")
+
+
+def _file(profile: ProfileFile, name: str) -> str:
+    return f"{profile.names.prefix}.{name}{_SUFFIX}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,16 +110,17 @@ class _BatchRun:
             position = resume_position(planned, source, acquired.last, self.bus, deadline)
         table = audit_of(self.prepared.profile, planned, self.client, self.bus)
         batches = acquired.batches(position, source, self.bus)
-        with ExitStack() as stack:
-            stack.callback(lambda: close(table, batches))
-            is_new = run_id not in position.runs
+        is_new = run_id not in position.runs
+        try:
             batches.note("start", position)
             table.start()
             if is_new:
-                stack.enter_context(_tagged(self.spark, self.host.stopping, batches))
-                self._write(planned, source, batches, rows, run_id)
+                with _tagged(self.spark, self.host.stopping, batches):
+                    self._write(planned, source, batches, rows, run_id)
             # Also of a repeated run: the one that committed may not have ended cleanly.
             note_clean_end(batches, self.bus, is_at_rest=True)
+        finally:
+            close(table, batches)
         state = "is committed" if is_new else "was committed before"
         self.bus.emit(events.Stopped(planned.names.pipeline, f"the run {run_id!r} {state}"))
         return is_new

@@ -9,35 +9,36 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import kafka_io
 from support.brokers import Kafka
 from support.docs import blocks
 from support.kafka_io import create_topics, fill, wait_closed
-from support.waiting import wait_until
+from support.python_jobs import (
+    EXPECTED,
+    OPENED,
+    RECORDS,
+    RUN_S_MAX,
+    SESSION,
+    answer,
+    begun,
+    eos,
+    filled,
+    found_by_commands,
+    numbers,
+    profile_of,
+    run,
+)
 
 from eos.testing import outside
 from eos.testing.crash import crash_at
 
-RECORDS = 400
-RUN_S_MAX = 900
-SESSION = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-}
-JOB = """
-import json, sys
-import eos
-from pyspark.sql import SparkSession, functions as f
+JOB = (
+    OPENED
+    + """
+from pyspark.sql import functions as f
 
-bootstrap, topic, state = sys.argv[1:4]
-conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
-spark = SparkSession.builder.config(map=conf).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
 spark.range(3).createTempView("three")
 factor = 10
 
@@ -59,6 +60,7 @@ job = (
               where="number >= 3000", create={"partitions": 1})
 )
 """
+)
 DRAINED = """
 query = job.start(state, available_now=True)
 assert query.awaitTermination()
@@ -92,62 +94,6 @@ def program(folder: Path, body: str) -> Path:
     path = folder / "job.py"
     path.write_text(JOB + body)
     return path
-
-
-def begun(program: Path, broker: Kafka, topic: str, **environment: str) -> subprocess.Popen[str]:
-    words = [sys.executable, str(program), broker.bootstrap, topic, str(program.parent / "state")]
-    return subprocess.Popen(
-        [*words, json.dumps(SESSION)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=program.parent,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-    )
-
-
-def run(program: Path, broker: Kafka, topic: str, **environment: str) -> tuple[int, str, str]:
-    process = begun(program, broker, topic, **environment)
-    out, err = process.communicate(timeout=RUN_S_MAX)
-    return process.returncode, out, err
-
-
-def eos(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the folder."""
-    command = [sys.executable, "-m", "eos", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-
-
-def profile_of(broker: Kafka, folder: Path) -> Path:
-    """A profile with the cluster and the state root of the folder's programs."""
-    path = folder / "profile.yaml"
-    path.write_text(
-        f'kafka: {{bootstrap: "{broker.bootstrap}"}}\nstate: {{root: {folder / "state"}}}\n'
-    )
-    return path
-
-
-def found_by_commands(folder: Path, name: str, profile: Path) -> str:
-    """Each command finds the job, and nothing wrong with it. Return the plan."""
-    for verb in ("status", "audit", "verify", "recover", "plan"):
-        done = eos(folder, verb, name, "--profile", str(profile))
-        assert done.returncode == 0, (verb, done.stdout, done.stderr)
-    return done.stdout
-
-
-def filled(broker: Kafka, topic: str) -> None:
-    create_topics(broker.bootstrap, 2, topic)
-    fill(broker.bootstrap, topic, range(RECORDS))
-
-
-def numbers(broker: Kafka, topic: str) -> list[int]:
-    wait_closed(broker.bootstrap, topic)
-    rows = kafka_io.read(broker.bootstrap, topic)
-    return sorted(json.loads(row.value or b"")["number"] for row in rows)
-
-
-EXPECTED = [10 * n for n in range(RECORDS) if n % 3 < 2]
 
 
 def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_path: Path) -> None:
@@ -205,15 +151,9 @@ def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path)
     assert numbers(broker, f"{topic}.out") == EXPECTED + more
 
 
-FRAME = """
-import json, sys
-import eos
-from pyspark.sql import SparkSession
-
-bootstrap, topic, state = sys.argv[1:4]
-conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
-spark = SparkSession.builder.config(map=conf).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
+FRAME = (
+    OPENED
+    + """
 files = spark.readStream.schema("number BIGINT").option("maxFilesPerTrigger", 1).json("files")
 job = eos.exactly_once(
     files.where("number % 3 < 2").selectExpr("number * 10 AS number"), topic,
@@ -225,37 +165,6 @@ try:
 except eos.EosError as error:
     print(json.dumps({"code": error.code}))
 """
-BATCH = """
-import json, sys
-import eos
-from pyspark.sql import SparkSession
-
-bootstrap, topic, state = sys.argv[1:4]
-conf = {**eos.spark_conf("local[2]"), **json.loads(sys.argv[4])}
-spark = SparkSession.builder.config(map=conf).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-rows = spark.range(400, numPartitions=3).where("id % 3 < 2").selectExpr("id * 10 AS number")
-job = eos.exactly_once(rows, topic, kafka=eos.Kafka(bootstrap)).to_topic(
-    f"{topic}.out", key="number", value=eos.json(), create={"partitions": 2})
-print(json.dumps([job.run("2026-11-23", state) for _ in range(2)]))
-"""
-
-
-# Its rows come once a file is there, and a worker that waits for it says so.
-WAITING = BATCH.replace(
-    "job = ",
-    """
-def waiting(batches):
-    import pathlib, time
-    for each in batches:
-        pathlib.Path("waits").touch()
-        while not pathlib.Path("go on").exists():
-            time.sleep(0.1)
-        yield each
-
-
-rows = rows.mapInPandas(waiting, rows.schema)
-job = """,
 )
 
 
@@ -265,12 +174,6 @@ def files(folder: Path, numbers: range) -> None:
     for start in numbers[::100]:
         lines = (json.dumps({"number": n}) for n in range(start, start + 100))
         (folder / "files" / f"{start}.json").write_text("\n".join(lines))
-
-
-def answer(path: Path, broker: Kafka, topic: str) -> Any:
-    code, out, err = run(path, broker, topic)
-    assert code == 0, err
-    return json.loads(out.splitlines()[-1])
 
 
 def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
@@ -295,47 +198,6 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     assert answer(path, broker, topic) == {"code": "dataframe_checkpoint_lost"}
     shutil.copytree(older, checkpoint)
     assert answer(path, broker, topic) == {"code": "batch_out_of_order"}
-    assert numbers(broker, f"{topic}.out") == EXPECTED
-
-
-@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.long), "after"])
-def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, moment: str) -> None:
-    topic, path = f"python-batch-{moment}", tmp_path / "job.py"
-    path.write_text(BATCH)
-    point = crash_at("end_txn_sent", moment)  # type: ignore[arg-type] - one of the two
-    crashed = {"EOS_CRASH_AT": point, "EOS_CRASH_LOG": str(tmp_path / "log")}
-    code, _, err = run(path, broker, topic, **crashed)
-    assert code == -signal.SIGKILL, err
-    # Before EndTxn the run is not committed, and the next one writes it. After it, it is.
-    assert answer(path, broker, topic) == [moment == "before", False]
-    assert numbers(broker, f"{topic}.out") == EXPECTED
-    found_by_commands(tmp_path, topic, profile_of(broker, tmp_path))
-    path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
-    assert answer(path, broker, topic) == [True, False]
-    assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, None], ids=["Ctrl-C", "eos stop"])
-def test_a_batch_is_stopped_before_its_commit_and_written_later(
-    broker: Kafka, tmp_path: Path, number: signal.Signals | None
-) -> None:
-    topic, path = f"python-batch-stopped-{number or 0}", tmp_path / "job.py"
-    path.write_text(WAITING)
-    process = begun(path, broker, topic, EOS_FINISH_S="1")
-    waits = (tmp_path / "waits").exists
-    wait_until(waits, lambda: f"no task began: {process.communicate()}", process)
-    if number is not None:
-        process.send_signal(number)
-    else:
-        done = eos(tmp_path, "stop", topic, "--profile", str(profile_of(broker, tmp_path)))
-        assert done.returncode == 0, done.stderr
-    _, err = process.communicate(timeout=RUN_S_MAX)
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in err if number else "[stop_requested]" in err
-    assert numbers(broker, f"{topic}.out") == []
-    (tmp_path / "go on").touch()
-    assert answer(path, broker, topic) == [True, False]
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 

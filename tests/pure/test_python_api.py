@@ -16,9 +16,9 @@ from support.docs import ROOT, blocks
 import eos
 from eos.api.declaration import pipeline_of, profile_of
 from eos.api.steps import Step, reference
-from eos.config.load import load_pipeline
-from eos.config.saved_job import path_of, save
+from eos.config.saved_job import is_job, load, save
 from eos.errors import EosError, UsageError
+from eos.run.prepared import RunOptions, prepare
 
 SIGNATURES = ROOT / "tests" / "fixtures" / "python-api.txt"
 KAFKA = eos.Kafka("one:9092,two:9092")
@@ -72,12 +72,25 @@ def test_a_job_has_the_keys_of_a_pipeline_file() -> None:
 
 def test_a_saved_job_is_read_as_a_pipeline_file(tmp_path: Path) -> None:
     declared = job(stream().sql("SELECT '$HOME', '${USER}' AS x, * FROM input")).to_topic("a")
-    path = path_of(str(tmp_path), "eos", "enriched")
-    assert path is not None
-    save(path, declared.declared())
-    assert load_pipeline(path).transform[0].sql == "SELECT '$HOME', '${USER}' AS x, * FROM input"
+    profile = profile_of({"state": {"root": str(tmp_path / "state")}}, {})
+    assert load(profile, "enriched", tmp_path) is None
+    save(profile, "enriched", declared.declared())
+    found = load(profile, "enriched", tmp_path)
+    assert found is not None
+    assert is_job(found)
+    assert found.transform[0].sql == "SELECT '$HOME', '${USER}' AS x, * FROM input"
+    (path,) = (tmp_path / "state" / "jobs").iterdir()
     assert path.stat().st_mode & 0o077 == 0
-    assert path_of("s3a://bucket/eos", "eos", "enriched") is None
+    elsewhere = profile_of({"state": {"root": "hdfs://node/eos"}}, {})
+    save(elsewhere, "enriched", declared.declared())
+    assert load(elsewhere, "enriched", tmp_path) is None
+
+
+def test_a_saved_dataframe_job_is_never_run_as_a_file() -> None:
+    declared = {**job().to_topic("a").declared(), "source": {"dataframe": True}}
+    with pytest.raises(UsageError) as raised:
+        prepare(pipeline_of(declared), RunOptions())
+    assert raised.value.code == "source_dataframe_in_file"
 
 
 def test_problems_name_the_key_and_not_a_line() -> None:
