@@ -77,8 +77,8 @@ def checked(function: object) -> Callable[..., Any]:
 def reference(function: Callable[..., Any] | None) -> str:
     """Return a name for the function, as `module:function`, for messages and plans.
 
-    A lambda or an inner function has no name by which it could be imported. It gets one that tells
-    it from others."""
+    A lambda or an inner function can't be imported by its name. Its name here contains that of the
+    function around it."""
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -23,7 +23,8 @@ _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _AVRO = "org.apache.spark.sql.avro.SchemaConverters"
 _LOCAL = re.compile(r"local(\[[^,\]]*(,\s*(?P<failures>\d+)\s*)?\])?")
-# Spark's own values of these settings, where nobody sets them.
+# Spark's defaults, or those of its newest version where they differ: Spark has `true` for the last
+# one since 4.2 only.
 _SPARKS = {
     "spark.speculation": "false",
     "spark.stage.maxConsecutiveAttempts": "4",

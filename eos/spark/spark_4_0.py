@@ -1,4 +1,4 @@
-"""What runs do on Spark 4.0, which has neither Arrow functions nor `repartitionById`.
+"""Substitutes for Spark 4.0, which has neither Arrow functions nor `repartitionById`.
 
 Every Python worker imports `AppendedCodes`, so nothing here loads pyspark.sql or the configuration.
 """

@@ -18,7 +18,7 @@ FAULTS = (
     Fault(
         "target topic recreated",
         "the topic gets another id before and during a micro-batch",
-        "nothing commits to a topic of which a part is gone",
+        "nothing commits to a topic that has lost a part of the micro-batch",
         "target_recreated",
         pipeline(
             "recovery_messages.py::"

@@ -41,6 +41,7 @@ Pipelines on a real broker, without Spark:
     scenes             many copies at a time, with the checks of what they wrote
     owners             copies as processes that a test pauses, wakes and kills
     verbs              the verbs of the command line, called with their arguments
+    python_jobs        programs of users that start a Python job in a session of their own
     recovery           a pipeline whose ledger, group and checkpoint are damaged and recovered
     audit              a pipeline with an audit table; program: brings the table up to the ledger
     report_page        histories for the report, and a browser to look at it

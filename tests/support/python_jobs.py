@@ -1,4 +1,4 @@
-"""Programs of users that open a Spark session and start a Python job in it."""
+"""Programs of users that start a Python job in a session of their own."""
 
 from __future__ import annotations
 
