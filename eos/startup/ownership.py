@@ -7,7 +7,7 @@ before its fence. Two facts decide, and neither uses a clock:
 - The ledger's last record contains the deployment that wrote it (`startup/deployment.py`). If this
   is another deployment that did not stop cleanly, it may still run on any machine.
 
-A driver that YARN has restarted has a third check, `require_not_replaced`.
+A driver that YARN has restarted has a third check, `_require_not_replaced`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def require_free(
     After a clean stop any deployment may acquire the pipeline. The same is true after a recovery,
     because it fenced the previous owner.
     """
-    require_not_replaced(planned, last, attempt)
+    _require_not_replaced(planned, last, attempt)
     if last is None or is_forced or is_free(planned, last):
         return
     theirs, root = last.owner, planned.names.state_root
@@ -148,7 +148,7 @@ def require_free(
     )
 
 
-def require_not_replaced(
+def _require_not_replaced(
     planned: Plan, last: LedgerRecord | None, attempt: YarnAttempt | None
 ) -> None:
     """Raise FencedError if this is a restart, and another instance wrote the ledger's last record

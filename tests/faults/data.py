@@ -214,7 +214,7 @@ FAULTS = (
     ),
     Fault(
         "seeded bugs",
-        "twenty changed places of the source",
+        "changed places of the source",
         "the tests find each of them: mutations.md",
         "",
         ("tests/architecture/test_mutations.py::test_it_can_be_seeded_and_its_tests_exist",),

@@ -200,4 +200,33 @@ BUGS = (
         "return _MEANINGS[api].get(code, Outcome.OK)",
         ("tests/pure/test_protocol_codes.py::test_no_code_leads_to_a_wrong_commit",),
     ),
+    Bug(
+        "a batch run's id is not looked up",
+        "a repeated job writes its DataFrame again",
+        "eos/run/batch_run.py",
+        "is_new = run_id not in position.runs",
+        "is_new = True",
+        ("tests/pipeline/test_python_batch.py::test_a_batch_is_written_once_for_each_id",),
+    ),
+    Bug(
+        "any micro-batch of a DataFrame may follow",
+        "an older copy of the checkpoint repeats rows that are committed",
+        "eos/ledger/ranges.py",
+        "        _require_next(pipeline, position, step)\n",
+        "",
+        (
+            (
+                "tests/pipeline/test_python_job.py::"
+                "test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint"
+            ),
+        ),
+    ),
+    Bug(
+        "a restarted application takes the pipeline back",
+        "two applications in a cluster fence each other again and again",
+        "eos/startup/ownership.py",
+        "    _require_not_replaced(planned, last, attempt)\n",
+        "",
+        ("tests/pure/test_cluster_mode.py",),
+    ),
 )

@@ -50,7 +50,8 @@ def pytest(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider"],
             cwd=copy,
-            env={**kept, "PYTHONDONTWRITEBYTECODE": "1"},
+            # Programs that a test starts import the copy, too.
+            env={**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

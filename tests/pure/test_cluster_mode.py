@@ -22,7 +22,7 @@ from eos.launch.options import parse
 from eos.launch.spark import Spark
 from eos.launch.spark_options import is_cluster_mode, settings_of
 from eos.ledger.record import LedgerRecord, Position
-from eos.startup.ownership import owner, require_not_replaced
+from eos.startup.ownership import owner, require_free
 from eos.startup.yarn_attempt import YarnAttempt, yarn_attempt
 
 PIPELINE = """\
@@ -337,9 +337,9 @@ def test_a_restart_takes_nothing_back(
     last = LedgerRecord(kind, Position({}, {}), wrote, at_ms, 0, Identity(1, 0))
     attempt = YarnAttempt("application_17_0004", number, 99)
     if not is_refused:
-        require_not_replaced(plan(), last, attempt)
+        require_free(plan(), last, is_forced=True, attempt=attempt)
         return
     with raises("replaced_before_restart") as caught:
-        require_not_replaced(plan(), last, attempt)
+        require_free(plan(), last, is_forced=True, attempt=attempt)
     assert caught.value.recovery is Recovery.FENCED
     assert "host mars, process 7" in caught.value.message
