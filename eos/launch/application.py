@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +17,7 @@ from types import FrameType
 
 from eos import log_lines, private_files
 from eos.errors import Recovery
-from eos.launch import startup_signals
-from eos.local.processes import end_with_parent
+from eos.launch import spark_submit, startup_signals
 
 KILLED = 128 + signal.SIGKILL  # of an application that a command of the cluster ended
 _POLL_S = 0.1
@@ -94,15 +91,7 @@ def follow(
     private_files.create_folder(log.parent)
     application = Submission()
     with open(log, "wb", opener=private_files.opener) as output:
-        jvm = subprocess.Popen(
-            list(arguments),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs here yet
-        )
+        jvm = spark_submit.start(arguments, environment, output)
     try:
         for number in startup_signals.NUMBERS:
             signal.signal(number, _stop_waiting)

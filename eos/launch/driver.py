@@ -19,7 +19,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,9 +27,9 @@ from types import FrameType
 
 from eos import private_files
 from eos.errors import UnavailableError, UsageError
-from eos.launch import startup_signals
+from eos.launch import spark_submit, startup_signals
 from eos.local.file_locks import FileLock
-from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
+from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK
 
 EXIT_JVM_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 KILLED = 128 + signal.SIGKILL
@@ -66,15 +65,7 @@ def run(
         pid_file = Path(folder) / "driver.pid"
         full = {**environment, DRIVER_PID_FILE: str(pid_file), LAUNCHER_LOCK: str(lock)}
         with _Signals() as signals, open(log, "wb", opener=private_files.opener) as jvm_log:
-            jvm = subprocess.Popen(
-                list(arguments),
-                env=full,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-                stderr=jvm_log,
-                start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs here yet
-            )
+            jvm = spark_submit.start(arguments, full, jvm_log)
             try:
                 if meanwhile is not None:
                     meanwhile()

@@ -13,11 +13,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support import audit, verbs
-from support.audit import CopyingPipeline, check_table, projection, spawn_projection
-from support.pipeline_copy import Copy
-from support.recovery import run_verb, soon
+from support.audit import (
+    CopyingPipeline,
+    catch_up,
+    check_table,
+    projection,
+    ran,
+    spawn_projection,
+)
+from support.recovery import run_verb
 from support.stores import BUCKET, S3, versity
-from support.waiting import wait_until
 
 from eos.audit.projection import Projection
 from eos.audit.rows import SCHEMA
@@ -45,25 +50,12 @@ def in_bucket(store: S3, name: str) -> Folder:
     return found
 
 
-def ran(scenes, records=40):
-    scene = scenes.new(records)
-    with Copy(scene.job) as copy:
-        copy.start()
-        copy.drain()
-        copy.stop()
-    return scene
-
-
-def caught_up(made):
-    return wait_until(lambda: (found := made.catch_up(soon())).is_settled and found)
-
-
 def test_the_table_in_a_bucket_has_each_record_of_the_ledger_once(scenes, client, location):
     scene = ran(scenes)
-    first = caught_up(projection(scene, client, location))
+    first = catch_up(projection(scene, client, location))
     assert first.rows == len(audit.table_rows(location, scene.job.name)) > 4
     assert not check_table(scene, location)
-    assert caught_up(projection(scene, client, location)).rows == 0
+    assert catch_up(projection(scene, client, location)).rows == 0
     audit.check_producers(client, location, scene.job.name, scene.job.ledger, scene.job.name)
 
     # Maintenance deletes neither rows nor files in use, and a deleted table is filled again.
@@ -72,7 +64,7 @@ def test_the_table_in_a_bucket_has_each_record_of_the_ledger_once(scenes, client
     table.clean()
     assert not check_table(scene, location)
     location.remove_folder("")
-    caught_up(projection(scene, client, location))
+    catch_up(projection(scene, client, location))
     assert not check_table(scene, location)
 
 
@@ -92,7 +84,7 @@ def test_two_copies_that_append_at_the_same_time_and_are_killed_leave_each_row_o
             process.stdout.close()
     with ThreadPoolExecutor(2) as threads:
         rivals = [projection(scene, client, location) for _ in range(2)]
-        for each in [threads.submit(caught_up, rival) for rival in rivals]:
+        for each in [threads.submit(catch_up, rival) for rival in rivals]:
             each.result(300)
     assert not check_table(scene, location)
 
@@ -140,7 +132,7 @@ def test_the_commands_read_and_maintain_it_without_a_jvm(
         assert run_verb(verbs.audit, *words).out.count("no findings")
         names = made.planned().names
         table = TransactionsTable(in_bucket(store, name))
-        caught_up(Projection(table, client, names.pipeline, names.ledger))
+        catch_up(Projection(table, client, names.pipeline, names.ledger))
         shown = run_verb(verbs.audit, *words)
         assert shown.code == 0, shown
         assert f"table       {root}/audit/transactions" in shown.out

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from support import audit
-from support.audit import check_table, projection
+from support.audit import catch_up, check_table, projection, ran
 from support.doubles import At
 from support.errors import raises
 from support.pipeline_copy import Copy
 from support.recovery import soon
-from support.waiting import wait_until
 
 from eos.audit import rows
 from eos.audit.follower import Follower
@@ -31,32 +30,12 @@ def location(tmp_path: Path) -> Path:
     return tmp_path / "audit" / "transactions"
 
 
-def ran(scenes, records=40):
-    """A pipeline with micro-batches behind it, and a clean end."""
-    scene = scenes.new(records)
-    with Copy(scene.job) as copy:
-        copy.start()
-        copy.drain()
-        copy.stop()
-    return scene
-
-
-def caught_up(made):
-    """Markers may be on their way."""
-
-    def settled():
-        found = made.catch_up(soon())
-        return found if found.is_settled else None
-
-    return wait_until(settled)
-
-
 def test_the_table_has_each_record_of_the_ledger_once(scenes, client, location):
     scene = ran(scenes)
-    first = caught_up(projection(scene, client, location))
+    first = catch_up(projection(scene, client, location))
     assert first.rows == len(audit.table_rows(location, scene.job.name)) > 4
     assert not check_table(scene, location)
-    again = caught_up(projection(scene, client, location))
+    again = catch_up(projection(scene, client, location))
     assert (again.until, again.rows, again.lost) == (first.until, 0, range(0))
 
 
@@ -65,7 +44,7 @@ def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_t
 ):
     scene = ran(scenes)
     slow, quick = (projection(scene, client, location) for _ in range(2))
-    caught_up(slow)
+    catch_up(slow)
     known = slow.table.known
 
     def overtaken(app: str) -> int:
@@ -75,12 +54,12 @@ def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_t
             copy.start()
             copy.drain()
             copy.stop()
-        caught_up(quick)
+        catch_up(quick)
         slow.table.known = known
         return known(app)
 
     slow.table.known = overtaken
-    caught_up(slow)
+    catch_up(slow)
     assert not check_table(scene, location)
 
 
@@ -107,7 +86,7 @@ def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
         copy.start()
         copy.drain()
         copy.stop()
-    caught_up(projection(scene, client, location))
+    catch_up(projection(scene, client, location))
     redone, killed = check_table(scene, location)
     assert (redone["kind"], redone["reason"]) == ("attempt", "a task was lost")
     assert (redone["batch_id"], redone["attempt"], redone["records_in"]) == (0, 1, 20)
@@ -191,7 +170,7 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, client, location):
             follower.close(copy.batches.failed.listed, last)
         other.drain()
         other.stop()
-    caught_up(projection(scene, client, location))
+    catch_up(projection(scene, client, location))
     (aborted,) = check_table(scene, location)  # told by the next owner's start, and not once more
     assert aborted["error"] == "fenced"
     assert (aborted["producer_id"], aborted["epoch"]) == fenced
@@ -205,7 +184,7 @@ def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, client, location,
     process = audit.spawn_projection(scene, location, point)
     assert process.wait(300) == -signal.SIGKILL
     process.stdout.close()
-    caught_up(projection(scene, client, location))
+    catch_up(projection(scene, client, location))
     assert not check_table(scene, location)
 
 
@@ -222,7 +201,7 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, client, location):
             process.wait(300)
             process.stdout.close()
     both = [projection(scene, client, location) for _ in range(2)]
-    threads = [threading.Thread(target=caught_up, args=(each,)) for each in both]
+    threads = [threading.Thread(target=catch_up, args=(each,)) for each in both]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -246,28 +225,28 @@ def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, client, 
             quick.table.append(rows.table(found), app, first[-1].offset)
 
     slow.reached = overtakes
-    caught_up(slow)
+    catch_up(slow)
     assert not check_table(scene, location)
 
 
 def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, client, location):
     scene = ran(scenes)
     made = projection(scene, client, location)
-    caught_up(made)
+    catch_up(made)
     shutil.rmtree(location)
-    assert caught_up(made).lost == range(0)
+    assert catch_up(made).lost == range(0)
     assert not check_table(scene, location)
     shutil.rmtree(location)
     third = scene.ledger_with_offsets()[2][0]
     client.delete_records({TopicPartition(scene.job.ledger, 0): third}, soon())
-    assert caught_up(made).lost == range(third)
+    assert catch_up(made).lost == range(third)
     assert not check_table(scene, location), "as far as the ledger reaches"
 
 
 def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, client, location):
     scene = ran(scenes, 20)
     made = projection(scene, client, location)
-    caught_up(made)
+    catch_up(made)
     found = audit.table_rows(location, scene.job.name)
     app = f"{scene.job.name}/{found[0]['ledger_id']}"
     made.table.known(app)

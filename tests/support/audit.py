@@ -19,7 +19,7 @@ from typing import Any
 
 from eos.audit import projection as projections
 from eos.audit.producer_states import EntryKey, ProducerStates
-from eos.audit.projection import Projection
+from eos.audit.projection import Projection, ProjectionResult
 from eos.audit.reader import read_producers
 from eos.audit.table import ProducersTable, TransactionsTable
 from eos.audit.updater import location_of
@@ -41,9 +41,9 @@ from eos.startup.ownership import RunLock
 from eos.transaction.writer import Writer
 from support import kafka_io
 from support.doubles import Work
-from support.pipeline_copy import checked_receipts, write_pairs
+from support.pipeline_copy import Copy, checked_receipts, write_pairs
 from support.recovery import CheckpointFolder, Output, Pipeline, PipelineRun, run_verb, soon
-from support.scenes import Scene
+from support.scenes import Scene, Scenes
 from support.verbs import verify
 from support.waiting import wait_until
 
@@ -70,9 +70,24 @@ def table_of(pipeline: Pipeline) -> Path:
     return location.local
 
 
-def catch_up(made: Projection) -> None:
+def catch_up(made: Projection) -> ProjectionResult:
     """Bring the table up to the ledger, whose last marker may be on its way."""
-    wait_until(lambda: made.catch_up(soon()).is_settled)
+
+    def settled() -> ProjectionResult | None:
+        found = made.catch_up(soon())
+        return found if found.is_settled else None
+
+    return wait_until(settled)
+
+
+def ran(scenes: Scenes, records: int = 40) -> Scene:
+    """Return a pipeline with micro-batches behind it, and a clean end."""
+    scene = scenes.new(records)
+    with Copy(scene.job) as copy:
+        copy.start()
+        copy.drain()
+        copy.stop()
+    return scene
 
 
 def table_rows(location: Place, pipeline: str) -> Sequence[Mapping[str, Any]]:
