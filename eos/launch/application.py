@@ -1,7 +1,7 @@
 """An application in the cluster, as spark-submit sees it: submitted, running, ended.
 
 With `--deploy-mode cluster` spark-submit's JVM is no part of the pipeline. It submits the driver,
-logs its status, and ends after it. Its exit code does not tell how the driver failed, so the
+logs its status, and ends after it. Its exit code is not that of the driver, so the
 driver's is read from the status.
 """
 
@@ -38,7 +38,7 @@ class Submission:
     state: str = ""
     exit_code: int | None = None
     was_killed: bool = False
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def read(self, line: str) -> Iterator[str]:
         """Update the status by a line. Yield the messages for the user."""
@@ -48,8 +48,8 @@ class Submission:
         if (found := _STATE.search(line)) and found[1] != self.state:
             self.state = found[1]
             yield f"{self.name} is {self.state}"
-        if (found := _TRACKED.search(line)) and found[1] not in self._told:
-            self._told.add(found[1])
+        if (found := _TRACKED.search(line)) and found[1] not in self._reported:
+            self._reported.add(found[1])
             yield f"{self.name} is tracked at {found[1]}"
         if found := _EXIT.search(line):
             self.exit_code = int(found[1] or found[2])
