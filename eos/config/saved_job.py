@@ -7,11 +7,13 @@ finds a pipeline file. Nothing runs it: it has the names of the job's functions,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.config.load import load_pipeline
+from eos.errors import UnavailableError
 from eos.folder import Folder, folder_of
 
 if TYPE_CHECKING:
@@ -25,26 +27,45 @@ def save(profile: ProfileFile, name: str, declared: Mapping[str, Any]) -> None:
     folder = _folder(profile)
     if folder is None:
         return
-    folder.create()
     # `$` begins a variable in a pipeline file, and is plain text in a job.
     text = json.dumps(declared, indent=2).replace("$", "$$")
-    folder.write(_file(profile, name), f"{text}\n".encode())
+    with _accessible(folder):
+        folder.create()
+        folder.write(_file(profile, name), f"{text}\n".encode())
 
 
 def load(profile: ProfileFile, name: str, project: Path) -> PipelineFile | None:
     """Return the job's declaration; None if there is none. Paths in it are relative to `project`,
     as they were to the folder in which the job was started."""
     folder, file = _folder(profile), _file(profile, name)
-    if folder is None or not folder.exists(file):
+    if folder is None:
         return None
+    with _accessible(folder):
+        if not folder.exists(file):
+            return None
+        text = folder.read(file).decode(errors="replace")
     place = project / file
-    found = load_pipeline(place, text=folder.read(file).decode())
+    found = load_pipeline(place, text=text)
     return found.found_at(place, project, found.places)
 
 
 def is_job(pipeline: PipelineFile) -> bool:
     """Return whether the pipeline is a Python job, which has no file that could be run."""
     return pipeline.path.suffix == _SUFFIX
+
+
+@contextmanager
+def _accessible(folder: Folder) -> Iterator[None]:
+    """Turn an OSError within the context into an UnavailableError."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            "jobs_folder_inaccessible",
+            f"the folder {folder} of the Python jobs' declarations can't be used: {error}",
+            hint="is the state root in the profile right, is it reachable, and may this user read "
+            "and write there?",
+        ) from error
 
 
 def _folder(profile: ProfileFile) -> Folder | None:

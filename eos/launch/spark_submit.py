@@ -16,7 +16,7 @@ def start(
     """Start spark-submit in a session of its own. Its stdout goes to our stderr, its stderr to
     `log`.
 
-    A terminal's Ctrl-C does not reach that session, but the process ends with this one."""
+    A terminal's Ctrl-C does not reach that session. On Linux the process ends with this one."""
     return subprocess.Popen(
         list(arguments),
         env=dict(environment),

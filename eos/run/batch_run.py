@@ -7,17 +7,18 @@ recognized by Spark's ids instead.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eos.audit.updater import audit_of, close
 from eos.checkpoint.files import files_for
 from eos.checkpoint.offset_log import Ranges
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, EosError, UsageError
+from eos.errors import AttemptFailedError, UsageError
 from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import BATCH_QUERY, RUN_ID_MAX
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _START_MS_MAX = 120_000
+_CANCEL_S = 0.5
 _REASON = "the rows come from a DataFrame of the job"
 
 
@@ -151,27 +153,37 @@ def _tagged(spark: SparkSession, stopping: Stopping, batches: MicroBatches) -> I
     """Within the context, let a request to stop cancel this thread's Spark jobs."""
     context = spark.sparkContext
     tag = f"eos-batch-{uuid.uuid4().hex}"
+    jobs = TaggedJobs(context, tag)
     context.addJobTag(tag)
     try:
-        with stopping.attached(_Jobs(context, tag), batches):
+        with stopping.attached(jobs, batches):
             yield
-    except EosError as error:
+    except AttemptFailedError as error:
         if not stopping.is_requested:
             raise
-        raise AttemptFailedError("stop_requested", "the run was asked to stop") from error
+        raise AttemptFailedError(
+            "stop_requested",
+            "the run was asked to stop",
+            hint="run it again with the same id, which writes nothing that is committed already",
+        ) from error
     finally:
+        jobs.have_ended.set()
         context.removeJobTag(tag)
 
 
 @dataclass(frozen=True, slots=True)
-class _Jobs:
+class TaggedJobs:
     """The Spark jobs with a tag."""
 
     context: SparkContext
     tag: str
+    have_ended: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        self.context.cancelJobsWithTag(self.tag)
+        """Cancel them until the run has ended: between two jobs there is nothing to cancel."""
+        while not self.have_ended.is_set():
+            self.context.cancelJobsWithTag(self.tag)
+            self.have_ended.wait(_CANCEL_S)
 
 
 def _require_batches(pipeline: str, query_id: str) -> None:

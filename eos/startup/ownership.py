@@ -77,13 +77,15 @@ class RunLock:
         holder = LockHolder()
         with suppress(OSError):
             holder = LockHolder.read(self._lock.path)
-        how = f"`eos stop {self._pipeline}` ends it" if holder.run_id else "end that process"
-        if not self._is_dataframe:
-            how = f"{how}, or start this one with --take-over, which fences it"
         raise UnavailableError(
             "already_running",
             f"{self._pipeline} already runs {holder}; it was not disturbed",
-            hint=how,
+            hint=(f"`eos stop {self._pipeline}` ends it" if holder.run_id else "end that process")
+            + (
+                ""
+                if self._is_dataframe
+                else ", or start this one with --take-over, which fences it"
+            ),
             path=str(self._lock.path),
         )
 

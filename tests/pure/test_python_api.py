@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from support.docs import ROOT, blocks
+from support.errors import raises
 
 import eos
 from eos.api.declaration import pipeline_of, profile_of
 from eos.api.steps import Step, reference
 from eos.config.saved_job import is_job, load, save
-from eos.errors import EosError, UsageError
+from eos.errors import EosError, UnavailableError, UsageError
 from eos.run.prepared import RunOptions, prepare
 
 SIGNATURES = ROOT / "tests" / "fixtures" / "python-api.txt"
@@ -84,6 +85,26 @@ def test_a_saved_job_is_read_as_a_pipeline_file(tmp_path: Path) -> None:
     elsewhere = profile_of({"state": {"root": "hdfs://node/eos"}}, {})
     save(elsewhere, "enriched", declared.declared())
     assert load(elsewhere, "enriched", tmp_path) is None
+
+
+def test_a_folder_of_jobs_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    on_disk = profile_of({"state": {"root": str(tmp_path / "file")}}, {})
+    with raises("jobs_folder_inaccessible", UnavailableError):
+        save(on_disk, "enriched", {})
+    login = {"endpoint": "http://127.0.0.1:1", "access.key": "a", "secret.key": "b"}
+    conf = {f"spark.hadoop.fs.s3a.{name}": value for name, value in login.items()}
+    in_bucket = profile_of({"state": {"root": "s3a://bucket/eos"}, "spark": {"conf": conf}}, {})
+    with raises("jobs_folder_inaccessible", UnavailableError):
+        load(in_bucket, "enriched", tmp_path)
+
+
+def test_a_damaged_declaration_is_reported_as_a_file_is(tmp_path: Path) -> None:
+    profile = profile_of({"state": {"root": str(tmp_path)}}, {})
+    save(profile, "enriched", {})
+    (tmp_path / "jobs" / "eos.enriched.json").write_bytes(b"\xff{")
+    with pytest.raises(UsageError):
+        load(profile, "enriched", tmp_path)
 
 
 def test_a_saved_dataframe_job_is_never_run_as_a_file() -> None:

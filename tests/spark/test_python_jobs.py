@@ -1,17 +1,20 @@
-"""Python jobs that are refused in a real session, before a request is sent to Kafka."""
+"""Python jobs in a real session: refused before a request is sent to Kafka, and cancelled."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from support.errors import raises
 from support.spark_session import local_spark
 
 import eos
 from eos.errors import UsageError
+from eos.run.batch_run import TaggedJobs
 
 pytestmark = pytest.mark.spark
 
@@ -52,3 +55,29 @@ def test_a_dataframe_can_not_be_written_to_a_table(spark: SparkSession, tmp_path
     with raises("job_table_unsupported", UsageError):
         batch.run("2026-11-23", str(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_job_that_begins_after_the_request_to_stop_is_cancelled(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, was_cancelled = spark.sparkContext, threading.Event()
+    cancel = context.cancelJobsWithTag
+
+    def cancelled(tag: str) -> None:
+        cancel(tag)
+        was_cancelled.set()
+
+    monkeypatch.setattr(context, "cancelJobsWithTag", cancelled)
+    jobs = TaggedJobs(context, "late")
+    stopping = threading.Thread(target=jobs.stop)
+    stopping.start()
+    assert was_cancelled.wait(60)
+    context.addJobTag("late")
+    try:
+        with pytest.raises(Py4JJavaError, match="SPARK_JOB_CANCELLED"):
+            spark.range(10**15).where("hash(id) = 1 AND hash(id) = 2").count()
+    finally:
+        jobs.have_ended.set()
+        context.removeJobTag("late")
+    stopping.join(60)
+    assert not stopping.is_alive()
