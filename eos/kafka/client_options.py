@@ -90,8 +90,7 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     return options
 
 
-# `type: ignore[misc]`: kafka-python has no type hints, so mypy can't check a base class.
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # its base has no type hints
     """The tokens of a source, as kafka-python asks for them."""
 
     def __init__(self, source: TokenSource, extensions: tuple[tuple[str, str], ...]) -> None:

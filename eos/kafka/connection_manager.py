@@ -20,8 +20,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 DIRECT = "direct://"  # the proxy_url that selects `_Socket`: a connection without a proxy
 
 
-# `type: ignore[misc]` below: kafka-python has no type hints, so mypy can't check a base class.
-class _Socket(KafkaNetSocket):  # type: ignore[misc]
+class _Socket(KafkaNetSocket):  # type: ignore[misc]  # its base has no type hints
     """Socket that connects like its base class without a proxy, and closes on failure."""
 
     SCHEMES = ("direct",)
@@ -54,7 +53,7 @@ def _detach(transport: Any) -> Any:
     return sock
 
 
-class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
+class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]  # its base has no type hints
     def detach(self) -> Any:
         """Hand the socket to the caller. This transport no longer uses or closes it."""
         return _detach(self)
@@ -63,7 +62,7 @@ class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
         return _without_loss(super()._sock_recv())
 
 
-class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
+class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # its base has no type hints
     def detach(self) -> Any:
         """Hand the socket to the caller. This transport no longer uses or closes it."""
         return _detach(self)
@@ -88,7 +87,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
         raise KafkaConnectionError("the TLS handshake did not complete")
 
 
-class Manager(KafkaConnectionManager):  # type: ignore[misc]
+class Manager(KafkaConnectionManager):  # type: ignore[misc]  # its base has no type hints
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         """Connect to a broker, with TLS if configured. Return the transport, ready for the login.
 
