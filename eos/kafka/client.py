@@ -32,6 +32,7 @@ from eos.kafka.range_fetcher import PATIENCE_MS, Range, RangeFetcher
 from eos.kafka.record_reader import Marker, StoredRecord
 from eos.kafka.requests import VERSIONS, Blob, Versions
 from eos.kafka.settings import KafkaSettings
+from eos.kafka.topic_creation import create_topic
 from eos.kafka.transactions import ListedTransaction
 
 _A = TypeVar("_A", Answer, IdentityAnswer)
@@ -331,7 +332,7 @@ class KafkaClient:
 
         `partitions` and `replication` of -1 mean the broker's defaults.
         """
-        return admin.create_topic(self._cluster, name, partitions, replication, config, deadline)
+        return create_topic(self._cluster, name, partitions, replication, config, deadline)
 
     def transaction_version(self, deadline: Deadline) -> int:
         """Return the cluster's finalized `transaction.version`; 0 without this feature."""
