@@ -63,9 +63,10 @@ class Costs:
         last = end // SHARED
         cpu, wall = (of[max(0, last - WINDOW) : last] for of in (self.cpu, self.wall))
         mean = statistics.mean(cpu)
+        share = mean / 1000 / OF_A_MILLION_S
         return (
             f"CPU mean {mean:.1f} ms, median {statistics.median(cpu):.1f} ms; wall median "
-            f"{statistics.median(wall):.1f} ms; {mean / 1000 / OF_A_MILLION_S:.1%} of a million records"
+            f"{statistics.median(wall):.1f} ms; {share:.1%} of a million records"
         )
 
 
