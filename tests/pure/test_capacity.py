@@ -70,3 +70,10 @@ def test_the_page_keeps_its_other_text(tmp_path: Path, monkeypatch: pytest.Monke
     assert "| eos | 1.50 s | 100 ms | 1.00 ms | 1.00 s |" in text
     assert "| 10 GB/s | 10 s | 500 |" in text
     assert capacity.newest([]) == {"machine": "2 cores", "runs": runs}
+
+
+def test_the_model_describes_the_measurements_and_the_page_shows_it() -> None:
+    measured = capacity.newest([])
+    for figure in ("cpu_seconds", "broker_cpu_seconds"):
+        assert fit(measured["runs"], figure).error(measured["runs"], figure) < 0.25
+    assert capacity.text(measured) in capacity.PAGE.read_text(encoding="utf-8")
