@@ -195,12 +195,11 @@ class Follower:
     def _warn_of_producers(self, found: ProjectionResult) -> None:
         """Warn of producer states that contradict the broker, or that lack their history."""
         if found.rebuilt_from is not None:
-            self._bus.emit(
-                events.Warned(
-                    "the audit table `producers` was rebuilt from the ledger's offset "
-                    f"{found.rebuilt_from} on: earlier records were deleted"
-                )
-            )
+            extent = "from the whole ledger"
+            if found.rebuilt_from:
+                extent = f"from the ledger's offset {found.rebuilt_from} on: earlier records were "
+                extent += "deleted"
+            self._bus.emit(events.Warned(f"the audit table `producers` was rebuilt {extent}"))
         for each in found.findings[:_FINDINGS_WARNED]:
             self._bus.emit(
                 events.Warned(f"audit finding, {each.case}: {each.message} ({each.witness})")

@@ -40,6 +40,7 @@ class LedgerSource(NamedTuple):
     - `first`: the first offset that is left; `end`: the end, exclusive.
     - `app`: the name of the Delta application.
     - `idle_ms`: after how long brokers forget a producer id, and a transactional id.
+    - `has_rows`: whether `transactions` has rows of the pipeline.
     """
 
     pipeline: str
@@ -50,6 +51,7 @@ class LedgerSource(NamedTuple):
     first: int
     end: int
     idle_ms: tuple[int, int]
+    has_rows: bool
 
 
 class ReadChunk(Protocol):
@@ -61,7 +63,7 @@ class ProducersResult:
     """The table's state after an update.
 
     `until` is the last ledger offset in the table. `rebuilt_from` is the ledger offset from which
-    the states were rebuilt; None if no record was missing. If `is_settled` is false, time ran out.
+    the states were rebuilt, because records were missing or the table was; else None. If `is_settled` is false, time ran out.
     """
 
     until: int
@@ -110,7 +112,7 @@ class ProducersProjection:
             if not chunk.records:
                 break
             states = self._states_before(first, source)
-            if first > result.until + 1:
+            if first > result.until + 1 or (result.until < 0 and source.has_rows):
                 result.rebuilt_from = first
             found = [
                 finding

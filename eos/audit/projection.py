@@ -1,6 +1,7 @@
 """How do the ledger's records become rows of the audit table, each exactly once?
 
-This updates `transactions`, and after it `producers` (`producers_projection`).
+This updates `producers` (`producers_projection`), and after it `transactions`: so the state machine
+has judged each attempt before its rows are stored.
 
 The table's log has the ledger offset up to which the table is complete, under a name made of
 pipeline and ledger topic id. New rows and the new offset are one Delta commit, so after any crash
@@ -97,18 +98,21 @@ class Projection:
                 hint="did an unclean leader election or a restored broker lose them? `eos recover "
                 f"{self._pipeline}` lists what is left to resume from",
             )
+        producers = self._producers_caught_up(end, deadline, has_rows=found.until >= 0)
+        is_settled &= producers.is_settled
+        judged = end if producers.is_settled else producers.until + 1
         is_all = False
-        while found.until < end - 1 and not is_all:
+        while found.until < judged - 1 and not is_all:
             if deadline.has_passed:
-                return replace(found, is_settled=False)
-            part, is_all = self._step(found.until, end, deadline)
+                is_settled = False
+                break
+            part, is_all = self._step(found.until, judged, deadline)
             found = ProjectionResult(part.until, found.rows + part.rows, found.lost or part.lost)
-        producers = self._producers_caught_up(end, deadline)
         self._chunk = None
         return replace(
             found,
             until=min(found.until, producers.until),
-            is_settled=is_settled and producers.is_settled,
+            is_settled=is_settled,
             findings=producers.findings,
             rebuilt_from=producers.rebuilt_from,
         )
@@ -117,7 +121,11 @@ class Projection:
     def producers(self) -> ProducersProjection:
         return ProducersProjection(ProducersTable(self.table.location.sibling("producers")))
 
-    def _producers_caught_up(self, end: int, deadline: Deadline) -> ProducersResult:
+    def _producers_caught_up(
+        self, end: int, deadline: Deadline, *, has_rows: bool
+    ) -> ProducersResult:
+        """Update `producers`. `has_rows` is whether `transactions` has rows: without any, the
+        pipeline is new, and states are not rebuilt but built for the first time."""
         source = LedgerSource(
             self._pipeline,
             self._ledger,
@@ -127,6 +135,7 @@ class Projection:
             self._offset("earliest", deadline),
             end,
             self._idle_ms,
+            has_rows,
         )
         for _ in range(_TRIES_MAX):
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import audit as kept
 from support.audit import CopyingPipeline, check_producers, producer_states, projection
-from support.doubles import At
+from support.doubles import At, EventLog
 from support.errors import in_turn
 from support.pipeline_copy import Copy
 from support.recovery import run_verb, soon
@@ -146,6 +146,9 @@ def test_whoever_dies_between_the_two_tables_leaves_neither_ahead(scenes, client
         ProducersTable(location.with_name("producers")).query("SELECT * FROM producers"),
     ):
         assert {row["ledger_offset"] for row in found} <= ledger
+    if point == "audit_append:before":
+        assert not kept.table_rows(location, scene.job.name), "judged before its rows are stored"
+        assert producer_states(location, scene.job.name, scene.job.ledger).entries
     caught_up(projection(scene, client, location))
     assert not kept.check_table(scene, location)
     assert statuses(scene, client, location) == {RowStatus.SAME}
@@ -166,7 +169,11 @@ def test_two_processes_at_the_same_time_end_with_the_same_states(scenes, client,
     assert statuses(scene, client, location) == {RowStatus.SAME}
     expected = producer_states(location, scene.job.name, scene.job.ledger)
     shutil.rmtree(location.with_name("producers"))
-    caught_up(projection(scene, client, location))
+    log = EventLog()
+    follower = Follower(projection(scene, client, location), log, 1)
+    follower._caught_up(soon())
+    (warned,) = log.of(events.Warned)
+    assert warned.message == "the audit table `producers` was rebuilt from the whole ledger"
     assert producer_states(location, scene.job.name, scene.job.ledger) == expected
 
 

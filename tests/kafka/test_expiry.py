@@ -6,6 +6,7 @@ The ledger remembers, so the next micro-batch or the next start goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from kafka.protocol.consumer.group import OffsetCommitRequest
@@ -15,6 +16,8 @@ from support.pipeline_copy import Copy, Job
 from support.scenes import NUMBERS_TOPIC, PARTITIONS, ProxiedKafka, proxied_kafka, run_copy
 from support.waiting import wait_until
 
+from eos.audit.projection import Projection
+from eos.audit.table import TransactionsTable
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError
 from eos.kafka.api import TopicPartition
@@ -163,3 +166,16 @@ def test_expired_group_offsets_do_not_move_a_start(proxied, small, looking):
 
 def test_the_logs_of_all_of_them_are_well_formed(behind_proxy):
     behind_proxy.check_logs("expiry-*.*")
+
+
+def test_the_audit_table_forgets_when_the_broker_does(
+    small: Job, looking: KafkaClient, tmp_path: Path
+) -> None:
+    assert run_copy(small).error is None
+    table = TransactionsTable(tmp_path / "transactions")
+    made = Projection(table, looking, small.name, small.ledger, small.name)
+    assert made.catch_up(soon()).is_settled
+    (row, *_) = made.producers.table.query(
+        "SELECT DISTINCT idle_ms FROM producers WHERE topic <> ''"
+    )
+    assert row["idle_ms"] == 1_000

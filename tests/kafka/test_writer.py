@@ -110,6 +110,9 @@ def test_receipts_are_what_lies_in_the_log(client, on, name, targets, owner, mak
         assert {(one.producer_id, one.epoch) for one in records} == {identity}
         assert [one.offset for one in records] == list(range(len(expected)))
         assert (receipt.topic, receipt.partition) == at
+        last = receipt.batches[-1]
+        assert len(receipt.batches) == min(5, RECORD_BATCHES)
+        assert (last.sequence_last, last.offset_last) == (len(expected) - 1, receipt.offset_last)
         assert (receipt.offset_first, receipt.offset_last) == (0, len(expected) - 1)
         assert (receipt.records, receipt.digest) == (len(expected), digests[target])
         (state,) = states[at]

@@ -133,6 +133,7 @@ def test_restored_tables_get_each_row_once_after_a_rewind(ran: Project) -> None:
         DeltaTable(path).restore(int(version))
         assert max(row["n"] for row in lake.rows(place)) == 9
         assert f"--accept-table {name} --yes`" in text
+        assert "add --restore-tables, or" in text
         recovered(ran, "--accept-table", name, "--yes")
     done = ran.run_warm()
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from support.spark_session import local_spark
 
 from eos.run.records_read import observed
 from eos.spark.columns_read import columns_read
+from eos.testing import require_same_rows
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +72,7 @@ def test_columns_that_are_not_needed_may_be_null(
         return
     assert found == frozenset(needed)
     less = query(source(spark, *(sorted(found) or ["d"])), text)
-    assert sorted(less.collect()) == sorted(whole.collect())
+    require_same_rows(less, whole)
 
 
 def test_a_cached_result_may_hide_columns(spark: SparkSession) -> None:

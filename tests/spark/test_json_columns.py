@@ -16,6 +16,7 @@ from eos.formats.expressions import Format, quoted
 from eos.formats.json_columns import JsonParser
 from eos.formats.json_schema import json_fields, left_of
 from eos.read.decode import Decode, RecordRule, RejectedRecords
+from eos.testing import require_same_rows
 
 pytestmark = pytest.mark.spark
 
@@ -111,8 +112,8 @@ def test_dead_letters_of_parsed_rows_have_the_same_reasons(spark: SparkSession) 
     rules = (RecordRule("named", "name <> ''", "dead_letter"),)
     decode = Decode(value=declared, on_error="dead_letter", rules=rules)
     parsed = by_tasks(frame, parser_of("value", declared))
+    require_same_rows(decode.dead_letters(parsed), decode.dead_letters(frame))
     ours = decode.dead_letters(parsed).collect()
-    assert ours == decode.dead_letters(frame).collect()
     assert len({row["__eos_error"] for row in ours}) > 3
     assert [row.value and bytes(row.value) for row in ours] == texts
 
