@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from eos.checkpoint.offset_log import Ranges
 from eos.ledger.record import Ends
 from eos.observe import events
-from eos.run.progress import source_ends
+from eos.run.bounds import Bounds
+from eos.run.progress import lag_of, source_ends
 
 if TYPE_CHECKING:
+    from eos.observe.live import ProgressLine
     from eos.run.query import PipelineQuery
     from eos.transaction.micro_batch import MicroBatches
 
@@ -93,16 +95,39 @@ class LagWatch:
             self.poll()
 
 
-def lag_watch(
-    running: Any, query: PipelineQuery, batches: MicroBatches, emit: Callable[[events.Event], None]
-) -> LagWatch:
-    """Return the watch of a running query. `running` is Spark's query."""
-    return LagWatch(
-        lambda: running.lastProgress,
-        lambda: query.planned,
-        lambda: batches.position.ends,
-        emit,
-    )
+@contextmanager
+def following_lag(
+    running: Any,
+    query: PipelineQuery,
+    batches: MicroBatches,
+    live: ProgressLine | None,
+    *,
+    is_emitted: bool,
+) -> Iterator[None]:
+    """Follow the lag of Spark's query `running` within the context: on the progress line, and as
+    events if they are emitted."""
+    plan, bounds = query.stages.plan, query.stages.bounds
+    if live is not None:
+        is_bounded = bounds is not None or plan.trigger_every_ms is None
+        live.follow(lambda: _left(running, bounds, batches), is_bounded=is_bounded)
+    if not is_emitted or plan.is_dataframe:
+        yield
+        return
+    with watching_lag(
+        LagWatch(
+            lambda: running.lastProgress,
+            lambda: query.planned,
+            lambda: batches.position.ends,
+            batches.bus.emit,
+        )
+    ):
+        yield
+
+
+def _left(running: Any, bounds: Bounds | None, batches: MicroBatches) -> int | None:
+    if bounds is None:
+        return lag_of(running.lastProgress)
+    return bounds.left(batches.position.ends)
 
 
 @contextmanager
