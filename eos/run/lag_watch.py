@@ -65,6 +65,21 @@ class LagWatch:
         if not self._thread.is_alive():
             self.poll()
 
+    def lag_ms(self, ends: Ends) -> int | None:
+        """Return the lag that remains after a position, of the topic with the longest one; None if
+        no position is known yet.
+
+        It is in milliseconds, and by the same clock as the lag of the events."""
+        totals = Counter[str]()
+        for tp, end in ends.items():
+            totals[tp.topic] += end
+        now, known = self._clock(), [(topic, list(seen)) for topic, seen in [*self._seen.items()]]
+        waited = [
+            next((now - at for at, end in seen if end > totals[topic]), 0.0)
+            for topic, seen in known
+        ]
+        return round(max(waited) * 1000) if waited else None
+
     def poll(self) -> None:
         progress = None
         with suppress(Exception):  # this queries the JVM, which may be busy or have ended
@@ -101,26 +116,24 @@ def following_lag(
     query: PipelineQuery,
     batches: MicroBatches,
     live: ProgressLine | None,
-    *,
-    is_emitted: bool,
 ) -> Iterator[None]:
-    """Follow the lag of Spark's query `running` within the context: on the progress line, and as
-    events if they are emitted."""
+    """Follow the lag of Spark's query `running` within the context: on the progress line, as
+    events, and in ledger records."""
     plan, bounds = query.stages.plan, query.stages.bounds
     if live is not None:
         is_bounded = bounds is not None or plan.trigger_every_ms is None
         live.follow(lambda: _left(running, bounds, batches), is_bounded=is_bounded)
-    if not is_emitted or plan.is_dataframe:
+    if plan.is_dataframe:  # its source's offsets are not known
         yield
         return
-    with watching_lag(
-        LagWatch(
-            lambda: running.lastProgress,
-            lambda: query.planned,
-            lambda: batches.position.ends,
-            batches.bus.emit,
-        )
-    ):
+    watch = LagWatch(
+        lambda: running.lastProgress,
+        lambda: query.planned,
+        lambda: batches.position.ends,
+        batches.bus.emit,
+    )
+    batches.measures.lag_ms = watch.lag_ms
+    with watching_lag(watch):
         yield
 
 

@@ -352,10 +352,7 @@ class _Run:
                 )
                 stack.callback(_end_query, running)
                 stack.enter_context(self.stopping.attached(running, batches))
-                is_observed = self.profile.is_observed
-                stack.enter_context(
-                    following_lag(running, query, batches, self.live, is_emitted=is_observed)
-                )
+                stack.enter_context(following_lag(running, query, batches, self.live))
 
                 def end(error: EosError) -> None:
                     query.error = error
