@@ -28,20 +28,19 @@ def create_topic(
     deadline: Deadline,
 ) -> bool:
     topic = CreateTopicsRequest.CreatableTopic
+    configs = [
+        topic.CreatableTopicConfig(name=key, value=value) for key, value in sorted(config.items())
+    ]
+    created = topic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        assignments=[],
+        configs=configs,
+    )
     request = CreateTopicsRequest(
         version=7,
-        topics=[
-            topic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replication,
-                assignments=[],
-                configs=[
-                    topic.CreatableTopicConfig(name=key, value=value)
-                    for key, value in sorted(config.items())
-                ],
-            )
-        ],
+        topics=[created],
         timeout_ms=max(1, cluster.limited(deadline).left_ms),
         validate_only=False,
     )
