@@ -183,7 +183,7 @@ def _lag_time(content: PageContent) -> Chart:
         "How long the oldest source records after a micro-batch had waited when it was written, "
         f"since the run saw them: at most {duration(most)}."
         if known
-        else "Not known: the runs of this period did not record it."
+        else "The runs of this period did not record it."
     )
     return Chart("Lag in time", about, bars(series, top), _duration_axis(top), [series])
 

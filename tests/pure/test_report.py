@@ -206,7 +206,7 @@ def test_the_steps_of_the_commit_before_are_part_of_the_time_between():
 
 def test_the_longest_lag_of_each_interval_is_shown_in_time():
     page = make_page(history(3))
-    assert "Not known: the runs of this period did not record it." in page
+    assert "The runs of this period did not record it." in page
     rows = [
         transaction(n, begun_at=NOW, ended_at=NOW + timedelta(milliseconds=n), lag_ms=ms)
         for n, ms in enumerate((200, None, 61_000, 4_000))
