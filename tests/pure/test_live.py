@@ -209,7 +209,7 @@ def test_on_a_terminal_lines_are_whole_and_the_bar_grows_through_resizes(
         wait_until(lambda: 60 < len(screen.shown()[-1]) < 90, screen.shown)
         bus.emit(events.Stopped("orders", "drained"))
     screen.close()
-    shown = screen.shown()
+    shown = [row for row in screen.shown() if row]
     wrapped = f"eos: warning: {long}"
     assert shown == [
         "a line of somebody",
@@ -218,7 +218,6 @@ def test_on_a_terminal_lines_are_whole_and_the_bar_grows_through_resizes(
         "eos: warning: after the resize",
         "eos: 0 micro-batches committed: 0 records in, 0 out, 0 B",
         "eos: pipeline orders stopped: drained",
-        "",
     ]
     assert screen.problems == []
 
