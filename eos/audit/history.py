@@ -46,6 +46,9 @@ class Transaction:
     records_read: int | None  # visible records; None if unknown
     refused: dict[str, Any] = field(default_factory=dict)  # records by rule and reaction
     dedup: dict[str, Any] = field(default_factory=dict)  # results of dedup by producer
+    # Durations of the micro-batch before it, of the same run, by step. Empty if unknown.
+    previous_ms: dict[str, int] = field(default_factory=dict)
+    lag_ms: int | None = None  # how long the oldest remaining records had waited; None if unknown
     targets: dict[TopicPartition, Row] = field(default_factory=dict)
 
     @property
@@ -96,7 +99,7 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
-        for name in ("refused", "dedup"):
+        for name in ("refused", "dedup", "previous_ms"):
             known_of = getattr(of_row, name)
             if row.get(name) and not known_of:  # only one row of a transaction has them
                 known_of.update(json.loads(row[name]))
@@ -130,6 +133,7 @@ def _transaction(row: Row) -> Transaction:
         # Tables of older releases lack both columns.
         offsets_in=row.get("offsets_in") or row["records_in"] or 0,
         records_read=row.get("records_read"),
+        lag_ms=row.get("lag_ms"),
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends, LedgerRecord, flat
 
-SCHEMA_VERSION = 2  # 2: offsets_in, records_read
+SCHEMA_VERSION = 3  # 2: offsets_in, records_read; 3: lag_ms, previous_ms
 PARTITION = "pipeline"
 _RANGE = pa.struct(
     [
@@ -54,6 +54,7 @@ SCHEMA = pa.schema(
         ("records_in", pa.int64()),  # offsets: the former name of `offsets_in`
         ("offsets_in", pa.int64()),
         ("records_read", pa.int64()),  # visible records; null if the ledger lacks it
+        ("lag_ms", pa.int64()),  # of what remained to read; null if the run did not know it
         ("target_topic", pa.string()),
         ("target_partition", pa.int32()),
         ("records", pa.int64()),
@@ -65,11 +66,12 @@ SCHEMA = pa.schema(
         ("digest", pa.int64()),
         ("refused", pa.string()),  # records by rule and reaction, as JSON; in one row
         ("dedup", pa.string()),  # dedup's results, as JSON; in one row
+        ("previous_ms", pa.string()),  # steps of the micro-batch before, as JSON; in one row
         ("schema_version", pa.int32()),
     ]
 )
 NAMES: Sequence[str] = tuple(SCHEMA.names)
-_IN_ONE_ROW = ("refused", "dedup")
+_IN_ONE_ROW = ("refused", "dedup", "previous_ms")
 _TARGET = ("records", "sequence_first", "sequence_last", "offset_first", "offset_last", "bytes")
 
 Row = dict[str, Any]
@@ -162,6 +164,7 @@ def _committed_rows(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
         "records_in": offsets,
         "offsets_in": offsets,
         "records_read": _read(attempt, offsets),
+        "lag_ms": attempt.get("lag_ms"),
     }
     for name in _IN_ONE_ROW:
         if attempt.get(name):

@@ -262,14 +262,15 @@ def _application(
 
 
 def terminal() -> dict[str, str]:
-    """Return the environment variable with the terminal's width, for the driver.
+    """Return the environment variable with the terminal's width and device, for the driver.
 
     The driver itself writes to a pipe, so it can't detect the terminal. Return no variable if
     stderr is no terminal, or if NO_COLOR or TERM ask for plain output."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
     if is_plain or not sys.stderr.isatty():
         return {}
-    return {TERMINAL: str(os.get_terminal_size(sys.stderr.fileno()).columns)}
+    number = sys.stderr.fileno()
+    return {TERMINAL: f"{os.get_terminal_size(number).columns}:{os.ttyname(number)}"}
 
 
 def _run_with_crash(app: Application) -> int:

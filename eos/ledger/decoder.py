@@ -256,6 +256,8 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
             )
     fields.number("begun_ms", 0, TIME_MS_MAX, 0)
     fields.number("records_read", 0, INT64_MAX, 0)
+    fields.number("lag_ms", 0, INT64_MAX, 0)
+    fields.numbers("previous_ms", {})
     for receipt in fields.objects("receipts"):
         require_topic(receipt.text("topic"))
         receipt.number("partition", 0, INT32_MAX)

@@ -134,6 +134,10 @@ class AttemptRecord:
     dedup: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)  # versions of lookup tables, by name
     records_read: int | None = None  # source records read, without aborted ones; None: not counted
+    # For the audit table: how long the oldest records after its ends have waited (None: unknown),
+    # and how long the commit of the run's previous micro-batch took, by step.
+    lag_ms: int | None = None
+    previous_ms: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         entries: dict[str, Any] = {
@@ -146,6 +150,10 @@ class AttemptRecord:
         }
         if self.records_read is not None:
             entries["records_read"] = self.records_read
+        if self.lag_ms is not None:
+            entries["lag_ms"] = self.lag_ms
+        if self.previous_ms:
+            entries["previous_ms"] = dict(self.previous_ms)
         if self.refused:
             entries["refused"] = self.refused
         if self.dedup:

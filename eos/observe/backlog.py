@@ -1,53 +1,73 @@
-"""The lag of a run as text; while it works off a backlog, with a bar and the time that is left:
+"""How far a run has worked off its source: the lag, the part that is done, and the time left.
 
-    lag 31,400,000 offsets [######----] 62 %, 3 min left
-
-A lag is a backlog if it would take more than half a minute to work it off. A run that keeps up has
-some lag, too, since records arrive during each micro-batch.
+The progress line shows them as `lag 31,400,000 offsets`, a bar, and `62 %, 3 min left`. A run
+without end has a bar only while it works off a backlog: a lag that would take more than half a
+minute. A run that keeps up has some lag, too, since records arrive during each micro-batch. A run
+that ends on its own has a bar from its first micro-batch on.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 _BEGINS_S, _ENDS_S = 30.0, 5.0  # apart, so that the bar doesn't come and go
 _COMMITS = 20
-_CELLS = 10
 _HOURS_MAX = 99
+
+
+class Remaining(NamedTuple):
+    """What is left: a text, the share that is done, and the time left as a text.
+
+    `share` is None without a bar. `left` is empty while the time is unknown."""
+
+    lag: str = ""
+    share: float | None = None
+    left: str = ""
 
 
 class Backlog:
     def __init__(self, clock: Callable[[], float]) -> None:
+        self.is_bounded = False
         self._clock = clock
         self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS)
         self._lag = (clock(), 0)  # the newest lag, and since when it is known
         self._peak: tuple[float, int] | None = None  # the largest lag of the present backlog
+        self._began: float | None = None  # when the first attempt began
+        self._total = 0  # offsets that this run has committed
+
+    def begin(self) -> None:
+        """Note the begin of an attempt."""
+        if self._began is None:
+            self._began = self._clock()
 
     def committed(self, offsets: int) -> None:
         self._commits.append((self._clock(), offsets))
+        self._total += offsets
 
-    def text(self, lag: int | None) -> str:
-        """Return the lag as text, or "" for an unknown one.
+    def remaining(self, lag: int | None) -> Remaining:
+        """Return how much is left of a lag; nothing if the lag is unknown.
 
         `lag` is that after the last micro-batch, so it stays the same until the next one ends."""
         if lag is None:
-            return ""
+            return Remaining()
         if lag != self._lag[1]:
             self._lag = (self._clock(), lag)
             self._follow()
-        text = f"lag {lag:,} offsets"
+        text = f"{lag:,} offsets left" if self.is_bounded else f"lag {lag:,} offsets"
         left_s = self._left_s()
-        if self._peak is None or left_s is None:
-            return text
-        share = 1 - lag / self._peak[1]
-        done = int(share * _CELLS)
-        bar = "#" * done + "-" * (_CELLS - done)
-        return f"{text} [{bar}] {int(share * 100)} %, {_about(left_s)} left"
+        if self._peak is None or (left_s is None and not self.is_bounded):
+            return Remaining(text)
+        share = max(0, self._peak[1] - lag) / self._peak[1]
+        return Remaining(text, share, "" if left_s is None else f"{_about(left_s)} left")
 
     def _follow(self) -> None:
         """Note whether the newest lag begins, enlarges or ends a backlog."""
         at, lag = self._lag
+        if self.is_bounded:
+            self._follow_bounded(at, lag)
+            return
         needed_s = self._needed_s(lag)
         if self._peak is not None and needed_s is not None and needed_s < _ENDS_S:
             self._peak = None
@@ -55,6 +75,13 @@ class Backlog:
             self._peak is None and needed_s is not None and needed_s > _BEGINS_S
         ):
             self._peak = (at, lag)
+
+    def _follow_bounded(self, at: float, lag: int) -> None:
+        """Note the whole of a bounded run. If the lag is first known after some micro-batches,
+        their offsets are part of it."""
+        if self._peak is None or lag > self._peak[1]:
+            began = at if self._began is None else self._began
+            self._peak = (began, lag + self._total)
 
     def _needed_s(self, lag: int) -> float | None:
         """Return how long the commits of so many offsets take, unless more arrive meanwhile."""

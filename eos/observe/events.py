@@ -200,7 +200,7 @@ class AuditFollowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SourceLag(Event):
-    """The lag of the source, every few seconds, if a run has observers or metrics. By topic:
+    """The lag of the source, every few seconds. By topic:
 
     `committed` and `ends` are sums over the topic's partitions: the committed position, and the
     end of the source as Spark saw it last. `seconds` is the time since the run first saw offsets

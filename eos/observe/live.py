@@ -3,9 +3,9 @@
     eos: orders | 48,210 records/s | lag 1,204 offsets | micro-batch 42: commits, 3 s | 41 committed
 
 A separate thread draws the line at most twice per second, so the pipeline never waits for it. If
-the terminal accepts no output (Ctrl-S), only that thread waits. The line is never wider than the
-terminal was at the run's start. If a user's function prints, or the terminal becomes narrower,
-parts of the line may remain on the screen.
+the terminal accepts no output (Ctrl-S), only that thread and those that print wait. The line is
+never wider than the terminal. If a terminal that wraps lines anew becomes narrower, a part of the
+line may remain on the screen. So it may if something prints to stdout, or not through Python.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from eos.faults import Dies
 from eos.observe import events
@@ -26,16 +26,19 @@ from eos.observe.backlog import Backlog
 from eos.observe.bus import Bus
 from eos.observe.console import Console, read, size
 
-# The launcher sets this environment variable to the width of the terminal, if there is one. The
-# driver can't find out the width, because its output goes through a pipe.
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from eos.observe.bottom_line import Terminal
+
+# The launcher sets this environment variable to the width and the device of the terminal, if there
+# is one: `80:/dev/pts/3`. The driver can't find them out, because its output goes through a pipe.
 TERMINAL = "EOS_TERMINAL"
-_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # default: for a terminal that reports 0
 _DRAW_S = 0.5
 _RATE_S = 10.0
 _COMMITS_MAX = 1000  # commits to keep; if there are more within _RATE_S, the rate is too low
 _LAST = 3
 _CLOSE_S = 1.0
-_CLEAR = "\r\x1b[K"
 _COMMITTED, _FAILED, _RETRIED = "committed", "failed", "retried"
 _STARTS, _WAITS = "starts", "waits for records"
 _STEPS = {
@@ -65,15 +68,18 @@ class ProgressLine:
         self,
         pipeline: str,
         stream: TextIO,
-        columns: int,
+        terminal: Terminal,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # Late: without a terminal rich is not needed.
+        from eos.observe.bottom_line import BottomLine
+
         self.lag: Callable[[], int | None] = lambda: None
         self.is_asked_to_stop: Callable[[], bool] = lambda: False
-        self._pipeline, self._stream, self._clock = pipeline, stream, clock
-        self._columns = min(max(columns or _COLUMNS, _COLUMNS_MIN), _COLUMNS_MAX)
-        self._console = Console(stream, has_colour=True)
-        self._lock = threading.Lock()  # a thread prints an event or redraws, never both at once
+        self._pipeline, self._clock = pipeline, clock
+        self._bottom = BottomLine(stream, terminal)
+        self._console = Console(self._bottom.above, has_colour=True)
+        self._lock = threading.Lock()  # for the counts below, never while writing
         self._end = threading.Event()
         self._point = ("", clock())
         self._began = clock()
@@ -84,6 +90,11 @@ class ProgressLine:
         self._records_in: int | None = 0
         self._thread = threading.Thread(target=self._draw, name="eos-live", daemon=True)
 
+    @property
+    def above(self) -> TextIO:
+        """A stream for further lines: they appear above the progress line."""
+        return self._bottom.above
+
     def __call__(self, event: events.Event) -> None:
         with self._lock:
             if isinstance(event, events.MicroBatchCommitted):
@@ -93,17 +104,21 @@ class ProgressLine:
                 self._mark(event.batch_id, _FAILED)
             elif isinstance(event, events.AttemptRetried):
                 self._mark(event.batch_id, _RETRIED)
-            if not self._end.is_set():
-                self._stream.write(_CLEAR)
-            if isinstance(event, events.Stopped):
-                self._stream.write(self._summary())
-            self._console(event)
+        if isinstance(event, events.Stopped):
+            self.above.write(self._summary())
+        self._console(event)
+
+    def follow(self, lag: Callable[[], int | None], *, is_bounded: bool) -> None:
+        """Show this lag, and for a run that ends on its own a bar from its begin on."""
+        self.lag, self._backlog.is_bounded = lag, is_bounded
 
     def reached(self, point: str) -> None:
         """Note which step the pipeline is at. `point` is the crash point that it just passed."""
         _, _, name = point.rpartition(".")
         if name in _STEPS:
             self._point = (point, self._clock())
+        if point == "begin:after":
+            self._backlog.begin()
 
     def watching(self, plan: Dies) -> Dies:
         return _ReportedPlan(plan, self)
@@ -116,8 +131,10 @@ class ProgressLine:
         self._end.set()
         self._thread.join(_CLOSE_S)
 
-    def text(self) -> str:
-        """Return the progress line's present text, cut to the terminal's width."""
+    def line(self) -> Text:
+        """Return the progress line, cut to the terminal's width."""
+        from rich.text import Text
+
         lag = None
         with suppress(Exception):  # the lag comes from the JVM, which may be busy or have ended
             lag = self.lag()
@@ -125,13 +142,22 @@ class ProgressLine:
         point, since = self._point
         with self._lock:
             parts = [
-                f"eos: {self._pipeline}",
-                f"{self._rate(now):,.0f} records/s",
-                self._backlog.text(lag),
-                f"{self._doing(point, lag)}, {now - since:.0f} s",
-                ", ".join(f"{batch_id} {result}" for batch_id, result in reversed(self._last)),
+                Text(f"eos: {self._pipeline}"),
+                Text(f"{self._rate(now):,.0f} records/s"),
+                self._remaining(lag),
+                Text(f"{self._doing(point, lag)}, {now - since:.0f} s"),
+                Text(", ".join(f"{batch_id} {end}" for batch_id, end in reversed(self._last))),
             ]
-        return " | ".join(filter(None, parts))[: self._columns - 1]
+        return self._bottom.cut(Text(" | ").join(filter(None, parts)))
+
+    def _remaining(self, lag: int | None) -> Text:
+        from rich.text import Text
+
+        found = self._backlog.remaining(lag)
+        if found.share is None:
+            return Text(found.lag)
+        done = ", ".join(filter(None, [f"{int(found.share * 100)} %", found.left]))
+        return Text(" ").join([Text(found.lag), self._bottom.bar(found.share), Text(done)])
 
     def _doing(self, point: str, lag: int | None) -> str:
         step = self._step(point)
@@ -150,16 +176,9 @@ class ProgressLine:
         return f"records its {kind}" if kind else f"micro-batch {self._next()}: {step}"
 
     def _draw(self) -> None:
-        while not self._end.wait(_DRAW_S):
-            line = self.text()
-            with self._lock:
-                if self._end.is_set():
-                    break
-                self._stream.write(f"{_CLEAR}{line}")
-                self._stream.flush()
-        with self._lock, suppress(OSError, ValueError):
-            self._stream.write(_CLEAR)
-            self._stream.flush()
+        with suppress(OSError, ValueError), self._bottom.shown():  # the terminal may be gone
+            while not self._end.wait(_DRAW_S):
+                self._bottom.draw(self.line())
 
     def _count_commit(self, event: events.MicroBatchCommitted) -> None:
         count = event.offsets_in if event.records_in is None else event.records_in
@@ -228,17 +247,20 @@ def show_events(
     """Print the events of `bus` on stderr within the context.
 
     On a terminal, also show the progress line, and yield it. Otherwise yield None."""
-    columns = os.environ.get(TERMINAL, "")
+    columns, _, device = os.environ.get(TERMINAL, "").partition(":")
     if not columns.isdecimal():
         bus.subscribe(Console())
         yield None
         return
-    live = ProgressLine(pipeline, sys.stderr, int(columns))
+    from eos.observe.bottom_line import Terminal
+
+    live = ProgressLine(pipeline, sys.stderr, Terminal(int(columns), device))
     if stop is not None:
         live.is_asked_to_stop = lambda: stop.is_requested
     bus.subscribe(live)
     live.start()
     try:
-        yield live
+        with redirect_stderr(live.above):  # for lines that are no events
+            yield live
     finally:
         live.close()

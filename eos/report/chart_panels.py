@@ -21,10 +21,11 @@ from eos.report.charts import (
 from eos.report.content import PageContent
 from eos.report.lag import Lag, intervals_each, lags
 from eos.report.tables import Table, rows_of
-from eos.report.timeline import ABORTED, BETWEEN, FENCED, KINDS, REDO, REDONE, RUN, STEPS, Interval
+from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, STEPS, Interval
 from eos.report.units import duration, number, time
 
-_STEP_SHADES = {RUN: "committed", REDO: "aborted", BETWEEN: "other"}
+_SHADES = ("committed", "aborted", "written", "redone", "fenced", "half", "other")
+_STEP_SHADES = dict(zip(STEPS, _SHADES, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ def timeline(content: PageContent, cluster: ClusterState | None) -> TimelineSect
             _times(content),
             _steps(content),
             _lag(content, cluster, lag),
+            _lag_time(content),
         ],
         table=_as_table(content, lag),
     )
@@ -168,6 +170,24 @@ def _lag(content: PageContent, cluster: ClusterState | None, found: list[Lag]) -
     return Chart("Lag", _lag_about(cluster, known), bars(series, top), _axis(top), [series])
 
 
+def _lag_time(content: PageContent) -> Chart:
+    known = [
+        (slot, float(each.lag_ms))
+        for slot, each in placed(content.timeline)
+        if each.lag_ms is not None
+    ]
+    series = Series("longest in each interval", "half", known)
+    most = highest([series])
+    top = nice(most)
+    about = (
+        "How long the oldest source records after a micro-batch had waited when it was written, "
+        f"since the run saw them: at most {duration(most)}."
+        if known
+        else "The runs of this period did not record it."
+    )
+    return Chart("Lag in time", about, bars(series, top), _duration_axis(top), [series])
+
+
 def _lag_about(cluster: ClusterState | None, known: list[tuple[int, float]]) -> str:
     if cluster is None:
         return "Not known: the cluster was not queried."
@@ -191,7 +211,7 @@ def _as_table(content: PageContent, found: list[Lag]) -> Table:
         (time(line.start_of(line.first + slot)), *_cells(each, line.width_ms, found[slot // width]))
         for slot, each in placed(line)
     )
-    heads = ("from", *KINDS, "read", "written", "median", "95%", *STEPS, "lag")
+    heads = ("from", *KINDS, "read", "written", "median", "95%", *STEPS, "lag", "lag in time")
     return Table("Timeline", heads, rows)
 
 
@@ -205,6 +225,7 @@ def _cells(each: Interval, width_ms: int, lag: Lag) -> list[str]:
         duration(times.at(0.95)) if times else "",
         *(duration(ms) for ms in each.step_averages_ms().values()),
         "" if lag.offsets is None else number(lag.offsets),
+        "" if each.lag_ms is None else duration(each.lag_ms),
     ]
 
 

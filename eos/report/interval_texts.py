@@ -66,6 +66,8 @@ def _texts(each: Interval, width_ms: int) -> Iterator[str]:
     )
     steps = (f"{duration(ms)} {step}" for step, ms in each.step_averages_ms().items() if ms)
     yield f"a micro-batch on average: {'; '.join(steps)}"
+    if each.lag_ms is not None:
+        yield f"lag in time: at most {duration(each.lag_ms)}"
 
 
 def _lag_text(offsets: int | None) -> str:

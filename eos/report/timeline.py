@@ -139,12 +139,18 @@ def kind_of(each: Transaction) -> str:
     return REDONE if (each.attempt or 1) > 1 else COMMITTED
 
 
-# The steps of a micro-batch whose durations the audit table has.
-RUN, REDO, BETWEEN = STEPS = (
+# The steps of a micro-batch. Records of older releases, and the last micro-batch of each run, have
+# no durations of the four steps of a commit: these are then part of the last one.
+RUN, REDO, LEDGER, OFFSETS, END, TABLES, BETWEEN = STEPS = (
     "read, transform, write",
     "attempts that failed",
-    "commit, tables, wait",
+    "ledger record",
+    "group offsets",
+    "EndTxn",
+    "Delta tables",
+    "wait, other",
 )
+_OF_PREVIOUS = {"ledger": LEDGER, "offsets": OFFSETS, "end": END, "tables": TABLES}
 
 
 @dataclass(slots=True)
@@ -156,6 +162,7 @@ class Interval:
     counts: Counter[str] = field(default_factory=Counter)  # attempts by KINDS, others by their kind
     step_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
     position: dict[TopicPartition, int] = field(default_factory=dict)
+    lag_ms: int | None = None  # the longest one
     offsets_read: int = 0
     records_written: int = 0
     times: Times = field(default_factory=Times)
@@ -171,6 +178,10 @@ class Interval:
             step = RUN if each.is_committed else REDO
             self.step_ms[step] += ms_between(each.begun_at, each.ended_at)
             self.step_ms[BETWEEN] += ms_between(before, each.begun_at)
+        for name, ms in each.previous_ms.items():  # they are a part of the time between
+            self.step_ms[_OF_PREVIOUS.get(name, BETWEEN)] += ms
+            self.step_ms[BETWEEN] -= ms
+        self._note_lag(each.lag_ms)
         if not (each.is_attempt and each.is_committed):
             return
         self.offsets_read += each.offsets_in
@@ -179,6 +190,10 @@ class Interval:
             self.times.add(ms_between(each.begun_at, each.ended_at))
         join(self.sources, read_by(each), is_new=True)
         join(self.targets, written_by(each), is_new=True)
+
+    def _note_lag(self, lag_ms: int | None) -> None:
+        if lag_ms is not None:
+            self.lag_ms = max(lag_ms, self.lag_ms or 0)
 
     @property
     def committed(self) -> int:
@@ -192,7 +207,7 @@ class Interval:
 
     def step_averages_ms(self) -> dict[str, float]:
         """Return the duration of each step, for one committed micro-batch."""
-        return {step: ms / max(1, self.committed) for step, ms in self.step_ms.items()}
+        return {step: max(0.0, ms) / max(1, self.committed) for step, ms in self.step_ms.items()}
 
     def join(self, other: Interval) -> None:
         """Add a later interval."""
@@ -200,6 +215,7 @@ class Interval:
         self.position.update(other.position)
         for step, ms in other.step_ms.items():
             self.step_ms[step] += ms
+        self._note_lag(other.lag_ms)
         self.offsets_read += other.offsets_read
         self.records_written += other.records_written
         self.times.join(other.times)

@@ -39,6 +39,10 @@ class Bounds:
         ends = {tp: min(end, self._ends[tp]) for tp, end in planned.ends.items()}
         return Ranges(starts, ends)
 
+    def left(self, position: Ends) -> int:
+        """Return how many offsets before the bounds are not committed at this position."""
+        return sum(max(0, end - position.get(tp, end)) for tp, end in self._ends.items())
+
     def require_more(self, cut: Ranges, position: Ends) -> None:
         """Raise BoundsReachedError if nothing of a cut micro-batch is left to read."""
         starts = {tp: max(cut.starts.get(tp, 0), position.get(tp, 0)) for tp in cut.ends}

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from eos.checkpoint.offset_log import Ranges
 from eos.ledger.record import Ends
 from eos.observe import events
-from eos.run.progress import source_ends
+from eos.run.bounds import Bounds
+from eos.run.progress import lag_of, source_ends
 
 if TYPE_CHECKING:
+    from eos.observe.live import ProgressLine
     from eos.run.query import PipelineQuery
     from eos.transaction.micro_batch import MicroBatches
 
@@ -63,6 +65,21 @@ class LagWatch:
         if not self._thread.is_alive():
             self.poll()
 
+    def lag_ms(self, ends: Ends) -> int | None:
+        """Return the lag that remains after a position, of the topic with the longest one; None if
+        no position is known yet.
+
+        It is in milliseconds, and by the same clock as the lag of the events."""
+        totals = Counter[str]()
+        for tp, end in ends.items():
+            totals[tp.topic] += end
+        now, known = self._clock(), [(topic, list(seen)) for topic, seen in [*self._seen.items()]]
+        waited = [
+            next((now - at for at, end in seen if end > totals[topic]), 0.0)
+            for topic, seen in known
+        ]
+        return round(max(waited) * 1000) if waited else None
+
     def poll(self) -> None:
         progress = None
         with suppress(Exception):  # this queries the JVM, which may be busy or have ended
@@ -93,16 +110,37 @@ class LagWatch:
             self.poll()
 
 
-def lag_watch(
-    running: Any, query: PipelineQuery, batches: MicroBatches, emit: Callable[[events.Event], None]
-) -> LagWatch:
-    """Return the watch of a running query. `running` is Spark's query."""
-    return LagWatch(
+@contextmanager
+def following_lag(
+    running: Any,
+    query: PipelineQuery,
+    batches: MicroBatches,
+    live: ProgressLine | None,
+) -> Iterator[None]:
+    """Follow the lag of Spark's query `running` within the context: on the progress line, as
+    events, and in ledger records."""
+    plan, bounds = query.stages.plan, query.stages.bounds
+    if live is not None:
+        is_bounded = bounds is not None or plan.trigger_every_ms is None
+        live.follow(lambda: _left(running, bounds, batches), is_bounded=is_bounded)
+    if plan.is_dataframe:  # its source's offsets are not known
+        yield
+        return
+    watch = LagWatch(
         lambda: running.lastProgress,
         lambda: query.planned,
         lambda: batches.position.ends,
-        emit,
+        batches.bus.emit,
     )
+    batches.measures.lag_ms = watch.lag_ms
+    with watching_lag(watch):
+        yield
+
+
+def _left(running: Any, bounds: Bounds | None, batches: MicroBatches) -> int | None:
+    if bounds is None:
+        return lag_of(running.lastProgress)
+    return bounds.left(batches.position.ends)
 
 
 @contextmanager

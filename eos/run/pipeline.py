@@ -37,12 +37,11 @@ from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
 from eos.run.idle_refresh import IdleWatch, interval_ms
-from eos.run.lag_watch import lag_watch, watching_lag
+from eos.run.lag_watch import following_lag
 from eos.run.lineage import lineage_observers
 from eos.run.observing import observing
 from eos.run.plan_check import check
 from eos.run.prepared import PreparedRun, RunOptions, prepare
-from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
 from eos.run.query_error import cause_of
 from eos.run.shutdown import STOP_S_MAX, Stopping, StopSignals
@@ -353,11 +352,7 @@ class _Run:
                 )
                 stack.callback(_end_query, running)
                 stack.enter_context(self.stopping.attached(running, batches))
-                if self.live:
-                    self.live.lag = lambda: lag_of(running.lastProgress)
-                if self.profile.is_observed and not self.planned.is_dataframe:
-                    lag = lag_watch(running, query, batches, self.bus.emit)
-                    stack.enter_context(watching_lag(lag))
+                stack.enter_context(following_lag(running, query, batches, self.live))
 
                 def end(error: EosError) -> None:
                     query.error = error

@@ -1,4 +1,4 @@
-"""Build the log events of an attempt: the reason of its failure, or the figures of its commit."""
+"""Build the log events of an attempt, and classify the error that ended it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from eos.errors import EosError
+from eos.errors import EosError, PromiseBrokenError, Recovery
 from eos.kafka.api import Identity
 from eos.kafka.read_amounts import ReadAmounts
 from eos.ledger.ranges import Decision, PlannedBatch
@@ -17,6 +17,21 @@ from eos.observe import events
 def reason_of(error: Exception) -> str:
     """Return why an attempt failed: the error's message, with its class if it is no EosError."""
     return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
+
+
+def recovery_of(error: Exception) -> Recovery:
+    """Return what to do after an error. One that is not of this project stops the run."""
+    return error.recovery if isinstance(error, EosError) else Recovery.STOP
+
+
+def explains(failed: Exception, error: Exception) -> bool:
+    """Return whether to raise the abort's error `failed` instead of the attempt's `error`: if
+    another instance took over, or if the promise is broken and `error` alone would not stop the
+    run."""
+    if not isinstance(failed, EosError):
+        return False
+    is_broken = isinstance(failed, PromiseBrokenError) and recovery_of(error) is not Recovery.STOP
+    return failed.recovery is Recovery.FENCED or is_broken
 
 
 def start(

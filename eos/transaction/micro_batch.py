@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, DedupRetryError, EosError, PromiseBrokenError, Recovery
+from eos.errors import AttemptFailedError, DedupRetryError, PromiseBrokenError, Recovery
 from eos.faults import Points
 from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
 from eos.ledger import ranges
@@ -21,10 +21,11 @@ from eos.ledger.record import AttemptRecord, Ends, Kind, LedgerRecord, Position,
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction import attempt_events
-from eos.transaction.attempt_events import reason_of
+from eos.transaction.attempt_events import explains, reason_of, recovery_of
 from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
+from eos.transaction.measures import Measures
 from eos.transaction.ownership_check import OwnershipCheck
 
 ATTEMPTS_MAX = 3
@@ -72,6 +73,7 @@ class MicroBatches:
     source: SourceView
     last: InitVar[LedgerRecord | None] = None  # the ledger's last record; None if it is empty
     failed: FailedAttempts = field(default_factory=FailedAttempts)
+    measures: Measures = field(default_factory=Measures)
     is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # time of the last commit
     ownership: OwnershipCheck = field(init=False)
@@ -112,7 +114,8 @@ class MicroBatches:
                 self._until_committed(
                     step.batch_id, lambda number: self._attempt(number, step, decision, work)
                 )
-                self.position = work.follow(self.position, self.ownership.last_offset)
+                with self.measures.writing_tables():
+                    self.position = work.follow(self.position, self.ownership.last_offset)
         if not decision.is_done:
             self.points.reached("commit_log:before")
         self._has_returned = True
@@ -222,7 +225,7 @@ class MicroBatches:
             return Outcome.COMMITTED
         if self.ownership.is_undecided:
             return Outcome.IN_DOUBT
-        recovery = _recovery(error)
+        recovery = recovery_of(error)
         if recovery is Recovery.FENCED:
             return Outcome.FENCED
         # After a stop request, no micro-batch is retried. A ledger record without a micro-batch
@@ -247,12 +250,12 @@ class MicroBatches:
         if will_retry and isinstance(error, DedupRetryError):
             self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error), *self._open))
             return True
-        may_retry = _recovery(error) is Recovery.REDO and number < ATTEMPTS_MAX
+        may_retry = recovery_of(error) is Recovery.REDO and number < ATTEMPTS_MAX
         is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
         ends = will_retry, is_asked_to_stop
         self.bus.emit(attempt_events.failure(batch_id, number, error, self._open, *ends))
         if failed is not None:
-            if _explains(failed, error):
+            if explains(failed, error):
                 raise failed from error
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {reason_of(failed)}"))
         return will_retry
@@ -310,16 +313,17 @@ class MicroBatches:
             facts.dedup,
             facts.reads,
             facts.records_read,
+            *self.measures.of_attempt(after.ends),
         )
         record = self.ledger.record(
             "attempt", after, attempt, failed=self.failed.listed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        self.bus.emit(
-            attempt_events.commit(
-                step, decision, attempt, marks, self.ownership.last_offset + 1, facts.amounts
-            )
+        committed = attempt_events.commit(
+            step, decision, attempt, marks, self.ownership.last_offset + 1, facts.amounts
         )
+        self.measures.committed(committed)
+        self.bus.emit(committed)
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
@@ -383,17 +387,3 @@ class MicroBatches:
         reached("end_txn_answered:after")
         self.last_at = time.monotonic()
         marks.append(self.last_at)
-
-
-def _recovery(error: Exception) -> Recovery:
-    return error.recovery if isinstance(error, EosError) else Recovery.STOP
-
-
-def _explains(failed: Exception, error: Exception) -> bool:
-    """Return whether to raise the abort's error `failed` instead of the attempt's `error`: if
-    another instance took over, or if the promise is broken and `error` alone would not stop the
-    run."""
-    if not isinstance(failed, EosError):
-        return False
-    is_broken = isinstance(failed, PromiseBrokenError) and _recovery(error) is not Recovery.STOP
-    return failed.recovery is Recovery.FENCED or is_broken

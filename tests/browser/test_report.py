@@ -12,6 +12,7 @@ from eos.finding import Finding
 from eos.inspect.audit_live import ClusterState, ComparedField
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
+from eos.report.timeline import STEPS
 
 EVIL = (
     "</script></style><script>document.title='owned'</script><img src=//x.invalid/y>"
@@ -36,7 +37,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages of short and long histories, with a lag of 7 to 70,000 offsets."""
     folder, made = tmp_path_factory.mktemp("reports"), {}
     for name, (count, every_s, aborts, fences) in HISTORIES.items():
-        found = gather(history(count, every_s=every_s, aborts=aborts, fences=fences))
+        how = {"every_s": every_s, "aborts": aborts, "fences": fences, "is_measured": True}
+        found = gather(history(count, **how))
         past = past_ends(found, ahead=7 if count < 100 else 70_000, every_s=every_s)
         page = made[name] = folder / f"{name}.html"
         page.write_text(make_page(found, cluster=ClusterState(past=past)))
@@ -101,7 +103,7 @@ def test_a_step_is_told_by_keys_and_by_a_click(chromium: Chromium, plain: Path):
     assert "orders-0: 590 to 599" in told
     assert "orders.out-0: 649 to 658" in told
     assert "lag at the end: not known" in told
-    assert "a micro-batch on average: 89 ms read, transform, write; 912 ms commit" in told
+    assert "a micro-batch on average: 89 ms read, transform, write; 912 ms wait, other" in told
     chromium.press("Home", 36)
     assert "orders-0: 0 to 9" in chromium.run("document.getElementById('detail').innerText")
     assert chromium.run("document.getElementById('chooser').getAttribute('aria-valuetext')")
@@ -165,7 +167,7 @@ def test_a_page_fits_its_window(
     assert chromium.run(
         "[...document.querySelectorAll('svg')].every(s => s.getBoundingClientRect().width > 200)"
     )
-    assert chromium.run("document.querySelectorAll('.chart svg').length") == 6 - (name == "ten")
+    assert chromium.run("document.querySelectorAll('.chart svg').length") == 7 - (name == "ten")
     fit = (Path(__file__).parent / "fit.js").read_text()
     misfits, looked_at = chromium.run(fit)
     assert misfits == []
@@ -188,6 +190,25 @@ def test_lag_over_time_is_drawn_and_told(chromium: Chromium, pages: dict[str, Pa
     chromium.press("End", 35)
     told = chromium.run("document.getElementById('detail').innerText")
     assert "lag at the end: 7 offsets" in told
+    assert "lag in time: at most 59 s" in told
+
+
+def test_lag_in_time_and_each_step_are_drawn(chromium: Chromium, pages: dict[str, Path]):
+    chromium.open(pages["sixty"])
+
+    def chart(title: str) -> str:
+        begins = f"c.innerText.startsWith('{title}')"
+        return f"[...document.querySelectorAll('.chart')].find(c => {begins})"
+
+    lag = chromium.run(f"{chart('Lag in time')}.querySelector('path.half').getAttribute('d')")
+    assert lag.count("M") == 59, "of sixty, the first has none"
+    steps = chart("Time per micro-batch, by step")
+    legend = chromium.run(f"[...{steps}.querySelectorAll('.key')].map(k => k.innerText)")
+    assert [each for each in STEPS if each not in legend] == []
+    drawn = chromium.run(
+        f"[...{steps}.querySelectorAll('path:not(.grid)')].map(p => p.className.baseVal)"
+    )
+    assert len(set(drawn)) == len(drawn) == len(STEPS), "each step has a colour of its own"
 
 
 def test_a_reader_of_the_screen_has_words_for_everything(chromium: Chromium, plain: Path):

@@ -124,6 +124,9 @@ def test_prometheus_scrapes_a_run(project: Project) -> None:
 
         wait_until(is_drained, run.said, run)
         text = scraped(run)
+        kafka_io.fill(project.broker.bootstrap, project.source, range(RECORDS, RECORDS + 1))
+        read = "eos_source_records_total", project.source
+        wait_until(lambda: values(scraped(run))[read] == RECORDS + 1, run.said, run)
     finally:
         run.send_signal(signal.SIGTERM)
         assert run.wait() == 0, run.said()
@@ -138,6 +141,12 @@ def test_prometheus_scrapes_a_run(project: Project) -> None:
     assert found["eos_audit_backlog_max_attempts", ""] == 1000
     assert ("eos_run_exit_code", "") not in found, "the run lasts"
     assert found["eos_micro_batch_step_seconds_count", "end"] == 2
+    rows = kafka_io.read(project.broker.bootstrap, project.ledger)
+    bodies = [json.loads(row.value or b"") for row in rows]
+    first, *_, last = (each["attempt"] for each in bodies if each["kind"] == "attempt")
+    assert "previous_ms" not in first
+    assert set(last["previous_ms"]) == {"ledger", "offsets", "end"}
+    assert last["lag_ms"] >= 0, "the run knew its lag, as its metrics had it"
     require_on_page(2, project, [line for line in text.splitlines() if not line.startswith("#")])
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
-from support import kafka_io
+from support import kafka_io, lake
+from support.brokers import Kafka
 from support.kafka_io import DAY_MS, Record
-from support.project import KILLED, PIPELINE, Project
+from support.project import KILLED, PIPELINE, Project, WarmDriver
 from support.recovery import run_verb
 from support.verbs import verify
 
@@ -121,3 +123,78 @@ def test_a_run_until_a_time_that_dies_in_its_cut_micro_batch(project: Project, p
     assert drained.returncode == 0, drained.stderr
     found = Counter(each.value for each in kafka_io.read_records(bootstrap, project.target))
     assert found == Counter(each.value for each in every)
+
+
+LAKE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - sql: SELECT CAST(value AS STRING) AS text FROM input
+sink: {{delta: {{path: FOLDER/lake/all}}}}
+trigger: {{available_now: true}}
+"""
+
+
+@pytest.mark.long
+def test_a_table_has_the_records_before_the_time_and_catches_up_with_no_others(
+    tmp_path: Path, broker: Kafka, with_delta: WarmDriver
+) -> None:
+    """The run dies after the commit of its cut micro-batch and before the table's. The next one
+    reads the cut ranges again, and not what Spark had planned."""
+    made = Project.made(tmp_path, broker, with_delta)
+    kafka_io.create_topics(broker.bootstrap, 3, made.source)
+    before = records(BEFORE, AT_MS - 1)
+    after = records(AFTER, AT_MS, before)
+    kafka_io.write_records(broker.bootstrap, made.source, [*before, *after])
+    made.declare(1000, text=LAKE.replace("FOLDER", str(made.folder)))
+
+    def require_rows(expected: Iterable[Record]) -> None:
+        found = Counter(row["text"].encode() for row in lake.rows(lake.table(made, "all")))
+        assert found == Counter(each.value for each in expected)
+
+    died = made.run_warm("--until", UNTIL, EOS_CRASH_AT="tables:before:both")
+    assert died.returncode == KILLED, died.stderr
+    for _ in range(2):  # the first run catches up, and the second one has nothing to do
+        bounded = made.run_warm("--until", UNTIL)
+        assert bounded.returncode == 0, bounded.stderr
+        require_rows(before)
+    drained = made.run_warm()
+    assert drained.returncode == 0, drained.stderr
+    require_rows([*before, *after])
+    lake.require_proven(made, "all", micro_batches=2, commits=2, inserted=len([*before, *after]))
+
+
+@pytest.mark.long
+def test_each_topic_of_a_pattern_is_read_up_to_the_time(project: Project) -> None:
+    """Also a topic that was created between two runs."""
+    bootstrap, written = project.broker.bootstrap, Counter[bytes | None]()
+    project.declare(1000, text=PIPELINE.replace("topic: {source}", "pattern: '{source}[.][a-z]'"))
+    before = records(BEFORE, AT_MS - 1)
+    after = records(AFTER, AT_MS, before)
+
+    def create(name: str) -> None:
+        topic = f"{project.source}.{name}"
+        kafka_io.create_topics(bootstrap, 3, topic)
+        kafka_io.write_records(bootstrap, topic, [*before, *after])
+
+    def require_written(*expected: Record) -> None:
+        written.update(each.value for each in expected)
+        found = Counter(each.value for each in kafka_io.read_records(bootstrap, project.target))
+        assert found == written
+
+    create("a")
+    create("b")
+    bounded = project.run_warm("--until", UNTIL)
+    assert bounded.returncode == 0, bounded.stderr
+    assert "read up to --until" in bounded.stderr
+    require_written(*before, *before)
+    create("c")
+    bounded = project.run_warm("--until", UNTIL)
+    assert bounded.returncode == 0, bounded.stderr
+    require_written(*before)
+    drained = project.run_warm()
+    assert drained.returncode == 0, drained.stderr
+    require_written(*after, *after, *after)
+    verified = run_verb(verify, *project.words(), "--json")
+    assert verified.code == 0, verified

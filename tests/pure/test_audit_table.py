@@ -20,6 +20,7 @@ from eos.audit import projection as projections
 from eos.audit import reader as looking
 from eos.audit import rows as made
 from eos.audit import table as tables
+from eos.audit.history import transactions
 from eos.audit.projection import Projection
 from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
 from eos.errors import PromiseBrokenError, UnavailableError
@@ -88,6 +89,26 @@ def test_visible_records_and_records_by_rule_are_told_once():
     blob = encoded("p", OWNER, "attempt", position, older)
     found = decoded("p", "l", *stored_at(stamped(blob, Identity(9, 4)), 4))
     assert table_of(found).to_pylist()[0]["records_read"] == 3
+
+
+def test_lag_and_the_steps_of_the_micro_batch_before_are_told_once():
+    receipts = [Receipt("out", p, 5, 10, 14, 100, -3) for p in range(2)]
+    steps = {"ledger": 3, "offsets": 2, "end": 9}
+    measures = {"lag_ms": 1_500, "previous_ms": steps}
+    said = AttemptRecord(1, Identity(9, 4), {IN[0]: 2}, receipts, **measures)
+    blob = encoded("p", OWNER, "attempt", Position({IN[0]: 7}, {"in": "id"}, "q", 3), said)
+    found = table_of(decoded("p", "l", *stored_at(stamped(blob, Identity(9, 4)), 4))).to_pylist()
+    assert [row["lag_ms"] for row in found] == [1_500, 1_500]
+    assert [json.loads(found[0]["previous_ms"]), found[1]["previous_ms"]] == [steps, None]
+    (transaction,) = transactions(found)
+    assert (transaction.lag_ms, transaction.previous_ms) == (1_500, steps)
+    # A record or a table of an older release has neither.
+    (older,) = transactions(table_of(record(4)).to_pylist())
+    assert (older.lag_ms, older.previous_ms) == (None, {})
+    for row in found:
+        del row["lag_ms"], row["previous_ms"]
+    (older,) = transactions(found)
+    assert (older.lag_ms, older.previous_ms) == (None, {})
 
 
 def test_a_transaction_without_a_target_has_a_row_with_all_of_the_position():

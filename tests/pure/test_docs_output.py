@@ -34,7 +34,7 @@ from eos.kafka.outcomes import describe
 from eos.local.java import Java
 from eos.native.library import Status
 from eos.observe import events
-from eos.observe.backlog import Backlog
+from eos.observe.bottom_line import Terminal
 from eos.observe.console import line as console_line
 from eos.observe.live import ProgressLine
 
@@ -126,7 +126,7 @@ def test_a_pipeline_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_progress_line() -> None:
     now = [100.0]
-    live = ProgressLine("orders", io.StringIO(), 200, lambda: now[0])
+    live = ProgressLine("orders", io.StringIO(), Terminal(200), lambda: now[0])
     live.lag = lambda: 1204
     sizes = (1, 1, 1, 1, 1)
 
@@ -138,18 +138,19 @@ def test_the_progress_line() -> None:
     now[0] += 10
     committed(41, 482_100)
     live.reached("end_txn_sent:before")
-    require_shown(BLOCKS["running.md-2"], [live.text()])
+    require_shown(BLOCKS["running.md-2"], [live.line().plain])
 
 
-def test_the_bar_of_a_backlog() -> None:
+def test_the_bar_of_a_backfill() -> None:
     now = [100.0]
-    backlog = Backlog(lambda: now[0])
-    shown = []
-    for seconds, lag in [(3, 84_000_000), (3, 83_000_000), (345, 31_400_000)]:
-        now[0] += seconds
-        backlog.committed(1_000_000)
-        shown.append(backlog.text(lag))
-    require_shown(BLOCKS["running.md-3"], shown)
+    live = ProgressLine("orders", io.StringIO(), Terminal(200), lambda: now[0])
+    live.follow(lambda: 31_400_000, is_bounded=True)
+    live.reached("begin:after")
+    now[0] += 294
+    live(events.MicroBatchCommitted(7, 1, 51_600_000, 51_600_000, 1, 1, 1, 1, 1, 1))
+    # The bar's colours show what is done.
+    shown = re.sub("[\u2501\u2578\u257a]{10}", "######----", live.line().plain)
+    require_shown(BLOCKS["running.md-3"], [shown])
 
 
 def test_an_outage() -> None:

@@ -80,6 +80,23 @@ def test_seconds_count_from_the_first_sight_of_what_is_not_committed() -> None:
     assert run.poll().seconds == {"a": 0}
 
 
+def test_the_lag_after_a_position_is_that_of_its_topic_with_the_longest_one() -> None:
+    run = Run()
+    assert run.watch.lag_ms({A0: 10}) is None, "nothing is known yet"
+    run.committed, run.newest = {A0: 10, B0: 5}, {"a": {"0": 10}, "b": {"0": 5}}
+    run.poll()
+    for now, a, b in ((10.0, 20, 5), (15.0, 30, 9)):
+        run.now, run.newest = now, {"a": {"0": a}, "b": {"0": b}}
+        run.poll()
+    run.now = 20.0
+    assert run.watch.lag_ms({A0: 10, B0: 9}) == 10_000
+    assert run.watch.lag_ms({A0: 20, B0: 9}) == 5_000
+    assert run.watch.lag_ms({A0: 30, B0: 5}) == 5_000
+    assert run.watch.lag_ms({A0: 30, B0: 9}) == 0
+    run.committed = {A0: 20, B0: 9}
+    assert run.poll().seconds == {"a": 5, "b": 0}, "as the events have it"
+
+
 def test_what_is_remembered_is_bounded_and_keeps_the_oldest() -> None:
     run = Run()
     run.committed = {A0: 1}

@@ -53,7 +53,9 @@ def attempt() -> AttemptRecord:
     receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1, batches) for p in range(2)]
     starts = dict.fromkeys(ENDS, 2)
     refused = {"json": {"dropped": 1}}
-    return AttemptRecord(2, ME, starts, receipts, 1_000, refused, dedup, {"customers": 4})
+    measures = {"lag_ms": 1_500, "previous_ms": {"ledger": 3, "end": 9}}
+    more = {"refused": refused, "dedup": dedup, "reads": {"customers": 4}, **measures}
+    return AttemptRecord(2, ME, starts, receipts, 1_000, **more)
 
 
 def bodies() -> list[dict[str, Any]]:
@@ -204,6 +206,8 @@ def test_a_newer_format_in_a_record_of_another_producer_is_foreign() -> None:
         (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2**31, 10, 12, 5]]}]),
         (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, -1, 12, 5]]}]),
         (["attempt", "receipts"], [{**RECEIPT, "batches": [[0, 2, 10, 12, 5]] * 6}]),
+        (["attempt", "lag_ms"], -1),
+        (["attempt", "previous_ms"], {"ledger": "3"}),
         (["attempt", "refused", "json"], 1),
         (["attempt", "dedup", "gaps"], [[1]]),
         (["attempt", "dedup", "repeat"], {"before": "12/../9", "now_ms": 5}),

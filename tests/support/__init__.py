@@ -45,6 +45,7 @@ Pipelines on a real broker, without Spark:
     recovery           a pipeline whose ledger, group and checkpoint are damaged and recovered
     audit              a pipeline with an audit table; program: brings the table up to the ledger
     report_page        histories for the report, and a browser to look at it
+    screen             a terminal and the rows that it shows
 
 Pipelines on Spark:
     project            a project's folder, and its runs: by spark-submit, or warm

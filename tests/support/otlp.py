@@ -21,6 +21,7 @@ class Collector:
         self.status = status
         self.spans: list[Any] = []
         self.metrics: dict[str, Any] = {}
+        self.points: dict[str, list[Any]] = {}  # of counters and gauges, the newest last
         self.resources: list[dict[str, str]] = []
         self.logins: set[str | None] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
@@ -40,7 +41,13 @@ class Collector:
         assert path == "/v1/metrics", path
         for found in ExportMetricsServiceRequest.FromString(body).resource_metrics:
             self.resources.append(values(found.resource.attributes))
-            self.metrics |= {m.name: m for scope in found.scope_metrics for m in scope.metrics}
+            sent = {m.name: m for scope in found.scope_metrics for m in scope.metrics}
+            self.metrics |= sent
+            for name, each in sent.items():
+                kind = each.WhichOneof("data")
+                if kind in ("sum", "gauge"):
+                    points = getattr(each, kind).data_points
+                    self.points.setdefault(name, []).extend(points)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -90,8 +90,10 @@ def history(
     aborts: int = 0,
     fences: int = 0,
     reason: str = "a writer's task failed",
+    is_measured: bool = False,
 ) -> Iterator[Transaction]:
-    """`aborts`, `fences`: one in so many micro-batches; what is aborted is redone."""
+    """`aborts`, `fences`: one in so many micro-batches; what is aborted is redone. `is_measured`:
+    with a lag in time, and the steps of the micro-batch before."""
     writer = _OURS
     for number in range(count):
         at = NOW + timedelta(seconds=every_s * number)
@@ -104,7 +106,12 @@ def history(
         elif is_aborted:
             yield aborted(number, at, topic=topic, reason=reason, writer=writer)
         attempt = 2 if is_aborted or is_fenced else 1
-        yield transaction(number, topic, at, attempt=attempt, writer=writer)
+        more: dict[str, Any] = {}
+        if is_measured:
+            more["lag_ms"] = 1_000 * (number % 90)
+            if number:
+                more["previous_ms"] = {"ledger": 6, "offsets": 4, "end": 25, "tables": 300}
+        yield transaction(number, topic, at, attempt=attempt, writer=writer, **more)
 
 
 def past_ends(found: PageContent, ahead: int, *, first: int = 0, every_s: float = 1.0) -> PastEnds:
