@@ -63,7 +63,8 @@ class ProducersResult:
     """The table's state after an update.
 
     `until` is the last ledger offset in the table. `rebuilt_from` is the ledger offset from which
-    the states were rebuilt, because records were missing or the table was; else None. If `is_settled` is false, time ran out.
+    the states were rebuilt, because records were missing or the table was; else None. If
+    `is_settled` is false, time ran out.
     """
 
     until: int
