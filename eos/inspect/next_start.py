@@ -36,6 +36,7 @@ from eos.startup.resume_position import (
     resume_position,
     starting_offsets,
 )
+from eos.startup.source_state import require_other_cluster
 from eos.startup.stateful_pipeline import require_state
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def predict(view: Snapshot) -> Prediction:
     """
     planned, client, files, last = view.planned, view.client, view.files, view.last
     found = Prediction(view)
+    found.attempt(require_other_cluster, planned, client, short_deadline())
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
     found.attempt(require_targets, client, undeclared, short_deadline())
     if view.has_ledger:
@@ -120,7 +122,9 @@ def predict(view: Snapshot) -> Prediction:
         )
     if planned.dedup is not None:
         found.attempt(_require_producers, found, planned.dedup, position)
-    starts = found.attempt(starting_offsets, planned, client, position, short_deadline())
+    starts = found.attempt(
+        starting_offsets, planned, view.source.client, position, short_deadline()
+    )
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
@@ -174,7 +178,11 @@ def _drop_missing_topics(found: Prediction, position: Position) -> Position:
     """
     view = found.view
     brief = replace(view.source, timeout_ms=_BRIEF_MS)
-    now = view.client.topics(position.topic_ids, short_deadline()) if position.topic_ids else {}
+    now = (
+        view.source.client.topics(position.topic_ids, short_deadline())
+        if position.topic_ids
+        else {}
+    )
     for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
         if found.attempt(brief.topic_ids, [name]) is None:
             position = _drop_topic(position, found.errors[-1])

@@ -35,7 +35,7 @@ from eos.startup.acquire import acquire, still_ours
 from eos.startup.deployment import with_deployment
 from eos.startup.ownership import RunLock, require_free
 from eos.startup.resume_position import require_no_members
-from eos.startup.source_state import LiveSource
+from eos.startup.source_state import LiveSource, source_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,9 @@ def act(
         if early is not None and early.after is None:
             _rename(planned, early)
             return AppliedChange(early)
-        source = LiveSource(planned, client)
-        require_no_members(planned, source, short_deadline())
+        source = LiveSource(planned, source_client(planned, client))
+        if planned.commits_group:
+            require_no_members(planned, source, short_deadline())
         crash = CrashPlan.from_environment()
         acquired = acquire(
             planned, client, crash, short_deadline(), is_forced=take_over, skips_foreign=True
@@ -83,6 +84,7 @@ def act(
         ledger_id = client.topics([topic], short_deadline())[topic].topic_id
         view = Snapshot(
             planned,
+            client,
             source,
             acquired.ledger,
             acquired.last,
@@ -96,7 +98,8 @@ def act(
             return AppliedChange(change)
         _restore(change, crash)
         batches = acquired.batches(view.position, source, bus)
-        batches.note("recovery", change.after, change.note(reason))
+        with closing(batches.group):
+            batches.note("recovery", change.after, change.note(reason))
         written = acquired.ledger.read_last(
             short_deadline()
         )  # waits for the commit's marker, so that the record is visible
