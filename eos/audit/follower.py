@@ -1,15 +1,17 @@
 """How does a run keep its audit table up to date, and what happens if the table can't be written?
 
-A thread copies the ledger's records into the table. A micro-batch does not wait for it. Attempts
-that commit within a second become one Delta commit. While the table can't be written, the pipeline
-continues, warns, and counts the attempts that the table lacks. After `behind_max` attempts the run
-stops, and an operator must act. The ledger keeps the records that the table lacks, so nothing is
-lost and nothing grows without a bound.
+A thread copies the ledger's records into the table. A micro-batch does not wait for it. After each
+update the thread pauses for a second, or for 40 times the update's duration if that is longer. So
+it takes a small share of a core, and attempts that commit meanwhile become one Delta commit. While
+the table can't be written, the pipeline continues, warns, and counts the attempts that the table
+lacks. After `behind_max` attempts the run stops, and an operator must act. The ledger keeps the
+records that the table lacks, so nothing is lost and nothing grows without a bound.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 
 EVERY_S = 1.0
+_PAUSE_FACTOR, _PAUSE_S_MAX = 40, 5.0
 _TICK_S = 60.0  # without a commit, look for new ledger records this often
 _STEP_MS = 20_000
 _CLOSE_MS, _CLOSE_FAILED_MS = 10_000, 2_000
@@ -140,6 +143,7 @@ class Follower:
             self._wake.clear()
             if self._end.is_set():
                 return
+            start = time.monotonic()
             try:
                 is_settled = self._caught_up(Deadline.after_ms(_STEP_MS)).is_settled
                 self._maintain()
@@ -156,7 +160,11 @@ class Follower:
                         "next run adds what the ledger has",
                     )
                 )
-            self._end.wait(self._every_s)
+            self._end.wait(self.pause_s(time.monotonic() - start))
+
+    def pause_s(self, update_s: float) -> float:
+        """Return how long to pause after an update that took so long."""
+        return max(self._every_s, min(_PAUSE_FACTOR * update_s, _PAUSE_S_MAX))
 
     def _caught_up(self, deadline: Deadline) -> ProjectionResult:
         with self._lock:

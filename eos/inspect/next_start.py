@@ -92,7 +92,8 @@ def predict(view: Snapshot) -> Prediction:
 
     Nothing is created, fenced or written.
     """
-    planned, client, files, last = view.planned, view.client, view.files, view.last
+    planned, client, source = view.planned, view.client, view.source
+    files, last = view.files, view.last
     found = Prediction(view)
     found.attempt(require_other_cluster, planned, client, short_deadline())
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
@@ -122,15 +123,11 @@ def predict(view: Snapshot) -> Prediction:
         )
     if planned.dedup is not None:
         found.attempt(_require_producers, found, planned.dedup, position)
-    starts = found.attempt(
-        starting_offsets, planned, view.source.client, position, short_deadline()
-    )
+    starts = found.attempt(starting_offsets, planned, source.client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
-        found.attempt(
-            require_new_whole, planned, view.source, view.position, newest, short_deadline()
-        )
+        found.attempt(require_new_whole, planned, source, view.position, newest, short_deadline())
         found.upcoming = found.attempt(upcoming, newest)
         if found.upcoming is not None and not position.is_reset:
             found.attempt(require_level, before, newest, position)

@@ -1,4 +1,4 @@
-"""Look up offsets, producers and settings in Kafka, create topics and delete records."""
+"""Look up offsets, producers and settings in Kafka, and delete records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
     DeleteRecordsRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
@@ -15,7 +14,6 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
-from eos.kafka.acls import RESOURCES
 from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.kafka.cluster import Cluster, tries
 from eos.kafka.outcomes import LEADER_HINT, name_of
@@ -27,8 +25,6 @@ At = Literal["earliest", "latest"] | int
 
 _EARLIEST, _LATEST = -2, -1
 _LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
-_CREATE_RETRIED = frozenset({5, 7, 13, 41, 89})
-_TOPIC_EXISTS = 36
 _DELETE_MS = 10_000
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
@@ -228,71 +224,4 @@ def _value(response: Any, where: str, name: str) -> str:
             return str(config.value)
     raise KafkaRefusedError(
         "kafka_setting_missing", f"{where} has no setting {name}", hint=SUPPORTED_BROKERS
-    )
-
-
-def create_topic(
-    cluster: Cluster,
-    name: str,
-    partitions: int,
-    replication: int,
-    config: Mapping[str, str],
-    deadline: Deadline,
-) -> bool:
-    topic = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
-        version=7,
-        topics=[
-            topic(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=replication,
-                assignments=[],
-                configs=[
-                    topic.CreatableTopicConfig(name=key, value=value)
-                    for key, value in sorted(config.items())
-                ],
-            )
-        ],
-        timeout_ms=max(1, cluster.limited(deadline).left_ms),
-        validate_only=False,
-    )
-    error = 0
-    for _ in tries(deadline):
-        controller = cluster.metadata((), deadline).controller_id
-        # A retry is safe: if the first request succeeded, the second returns TOPIC_ALREADY_EXISTS.
-        response = cluster.try_once(controller, request, deadline)
-        if response is None:
-            continue
-        result = response.topics[0]
-        error = result.error_code
-        if error in (0, _TOPIC_EXISTS):
-            _wait_for_leaders(cluster, name, deadline)
-            return bool(error == 0)
-        if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
-            return False  # this user may not create the topic, but it exists already
-        if error not in _CREATE_RETRIED:
-            raise refused("CreateTopics", error, f"topic {name}", result)
-    last_error = name_of(error) if error else "no answer"
-    raise UnavailableError(
-        "topic_creation_timed_out",
-        f"topic {name} could not be created in time: {last_error}",
-        hint="check that the cluster has an active controller: kafka-metadata-quorum.sh "
-        "--bootstrap-server ... describe --status",
-    )
-
-
-def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
-    """Wait until the brokers know a new topic and each of its partitions has a leader.
-
-    CreateTopics returns once the controller has logged the topic. Brokers learn of it later."""
-    for _ in tries(deadline):
-        info = cluster.topics([topic], deadline)[topic]
-        if info.partitions:
-            cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
-            return
-    raise UnavailableError(
-        "topic_not_propagated",
-        f"topic {topic} was created, but the brokers do not list it yet",
-        hint="brokers learn of a new topic with a delay: start again",
     )

@@ -26,6 +26,7 @@ from eos.kafka.fetch import FETCH_BYTES_MAX, FetchedBytes, fetch
 from eos.kafka.range_fetcher import PATIENCE_MS, Range, RangeFetcher
 from eos.kafka.record_reader import Marker, StoredRecord
 from eos.kafka.settings import KafkaSettings
+from eos.kafka.topic_creation import create_topic
 from eos.kafka.transaction_client import TransactionClient
 
 
@@ -171,7 +172,7 @@ class KafkaClient(TransactionClient):
 
         `partitions` and `replication` of -1 mean the broker's defaults.
         """
-        return admin.create_topic(self._cluster, name, partitions, replication, config, deadline)
+        return create_topic(self._cluster, name, partitions, replication, config, deadline)
 
     def cluster_id(self, deadline: Deadline) -> str:
         """Return the cluster's id, by which two names of one cluster are recognized."""

@@ -80,8 +80,7 @@ def act(
         acquired = acquire(
             planned, client, crash, short_deadline(), is_forced=take_over, skips_foreign=True
         )
-        topic = planned.names.ledger
-        ledger_id = client.topics([topic], short_deadline())[topic].topic_id
+        topics = client.topics([planned.names.ledger], short_deadline())
         view = Snapshot(
             planned,
             client,
@@ -89,7 +88,7 @@ def act(
             acquired.ledger,
             acquired.last,
             readable(planned),
-            ledger_id=ledger_id,
+            ledger_id=topics[planned.names.ledger].topic_id,
         )
         with still_ours(acquired.coordinator, acquired.ledger):
             change = change_of(verb, view)

@@ -96,3 +96,10 @@ def test_an_error_that_nobody_thought_of_is_told_too():
         follower.require()
     assert "ZeroDivisionError: x" in caught.value.message
     follower.close()
+
+
+def test_the_thread_works_a_small_share_of_the_time():
+    follower = Follower(Fails(ZeroDivisionError("x")), EventLog(), 1)
+    assert follower.pause_s(0.001) == 1.0
+    assert follower.pause_s(0.1) == 4.0
+    assert follower.pause_s(60) == 5.0, "the table must not become old"

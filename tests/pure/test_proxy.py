@@ -225,6 +225,14 @@ def test_a_black_hole_swallows_everything_until_it_is_cleared(proxy, client):
     assert client.is_silent()
 
 
+def test_the_end_of_a_rule_leaves_the_others(proxy, client):
+    hole = proxy.black_hole()
+    codes = proxy.rule("EndTxn", Do.GARBAGE_ANSWER)
+    proxy.end(hole)
+    assert client.ask(b"a") != answer(b"a")
+    assert (len(hole.struck), len(codes.struck)) == (0, 1)
+
+
 def test_the_seed_decides_which_requests_are_struck(proxy, client):
     rule = proxy.rule("EndTxn", Do.GARBAGE_ANSWER, times=ALWAYS, chance=0.5)
     bodies = [b"%d" % number for number in range(10)]

@@ -1,4 +1,8 @@
-"""Faults of a soak. Each begins, lasts and ends in one call, with the load running beside it."""
+"""Faults of a soak. Each begins, lasts and ends in one call, with the load running beside it.
+
+A fault removes its own rules of the proxy: another one may wait for records, which need the
+network.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from random import Random
 
 from history.pipelines import FENCED
 from history.workload import Workload
-from support.proxy_rules import ALWAYS, ANY, Do
+from support.proxy_rules import ALWAYS, ANY, Do, Rule
 from support.three_brokers import INTERNAL, NODES, ThreeBrokers
 
 LASTS_S = 8
@@ -28,6 +32,11 @@ class Soak:
 
     def node(self) -> int:
         return self.random.choice(NODES)
+
+
+def _last(soak: Soak, *rules: Rule) -> None:
+    time.sleep(LASTS_S)
+    soak.three.proxy.end(*rules)
 
 
 def kill_pipeline(soak: Soak) -> None:
@@ -74,24 +83,23 @@ def move_leaders(soak: Soak) -> None:
 def lost_answers(soak: Soak) -> None:
     """Of one request in fifty."""
     rare = {"chance": 0.02, "times": ALWAYS}
-    for do in (Do.LOSE_ANSWER, Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.HALF_ANSWER):
-        soak.three.proxy.rule(ANY, do, **rare)
-    time.sleep(LASTS_S)
+    lost = (Do.LOSE_ANSWER, Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.HALF_ANSWER)
+    _last(soak, *(soak.three.proxy.rule(ANY, do, **rare) for do in lost))
 
 
 def delays(soak: Soak) -> None:
     rule = soak.three.proxy.rule
-    rule(ANY, Do.DELAY_ANSWER, delay_s=0.5, chance=0.1, times=ALWAYS)
-    rule("Produce", Do.DELAY_REQUEST, delay_s=1, chance=0.1, times=ALWAYS)
-    time.sleep(LASTS_S)
+    answers = rule(ANY, Do.DELAY_ANSWER, delay_s=0.5, chance=0.1, times=ALWAYS)
+    requests = rule("Produce", Do.DELAY_REQUEST, delay_s=1, chance=0.1, times=ALWAYS)
+    _last(soak, answers, requests)
 
 
 def other_codes(soak: Soak) -> None:
     """Errors that say that a request was not carried out, although it was."""
-    for api, code in (("Produce", 7), ("EndTxn", 15), ("TxnOffsetCommit", 16)):
-        rare = {"chance": 0.05, "times": ALWAYS}
-        soak.three.proxy.rule(api, Do.OTHER_CODE, code=code, **rare)
-    time.sleep(LASTS_S)
+    rare = {"chance": 0.05, "times": ALWAYS}
+    codes = (("Produce", 7), ("EndTxn", 15), ("TxnOffsetCommit", 16))
+    rule = soak.three.proxy.rule
+    _last(soak, *(rule(api, Do.OTHER_CODE, code=code, **rare) for api, code in codes))
 
 
 def black_hole(soak: Soak) -> None:
@@ -100,12 +108,11 @@ def black_hole(soak: Soak) -> None:
     port = soak.three.kafka.nodes[soak.three.leader(job.target) - 1].ports.client
     hole = soak.three.proxy.black_hole(client=f"{job.name}.writer", port=port)
     hole.wait_struck()
-    time.sleep(LASTS_S)
+    _last(soak, hole)
 
 
 def throttle(soak: Soak) -> None:
-    soak.three.proxy.rule("Produce", Do.THROTTLE, bytes_per_s=20_000, times=ALWAYS)
-    time.sleep(LASTS_S)
+    _last(soak, soak.three.proxy.rule("Produce", Do.THROTTLE, bytes_per_s=20_000, times=ALWAYS))
 
 
 def disk_pressure(soak: Soak) -> None:

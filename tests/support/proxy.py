@@ -142,6 +142,13 @@ class Proxy:
         with self._changed:
             self.seen = []
 
+    def end(self, *rules: Rule) -> None:
+        """Remove these rules. What they hold continues."""
+        with self._changed:
+            self._rules = [rule for rule in self._rules if rule not in rules]
+        for rule in rules:
+            rule.release()
+
     def clear_rules(self) -> None:
         """What is held goes on its way."""
         with self._changed:
