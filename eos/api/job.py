@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eos.api.declaration import pipeline_of, profile_of
 from eos.api.formats import AnyFormat, declared
-from eos.api.kafka import Kafka
+from eos.api.kafka import SOURCE_CLUSTER, Kafka, as_profile
 from eos.api.query import Query, run_to_end, started
 from eos.api.stream import Frame, Stream
 from eos.errors import UsageError, naming
@@ -35,14 +35,14 @@ def exactly_once(stream: Stream | DataFrame, name: str, *, kafka: Kafka | None =
     `name` is the pipeline's name: its ledger, transactional id and consumer group are named after
     it, and the commands (`eos status NAME`) find it by this name. So keep it.
 
-    `stream` may also be a DataFrame, with `kafka` as the cluster to write to. If it is streaming,
+    `kafka` is the cluster of the targets, the ledger and the transaction; without it, the source's.
+    `stream` may also be a DataFrame; then `kafka` must be given. If it is streaming,
     only Spark's checkpoint knows its offsets: a lost checkpoint stops the job. If it is not, `run`
     writes it.
     """
     if isinstance(stream, Stream):
-        _require_same(name, stream.kafka, kafka)
         require_classic(stream.spark)
-        return Job(stream, name)
+        return Job(stream, name, target=kafka)
     session = getattr(stream, "sparkSession", None)
     if session is None:
         raise UsageError(
@@ -61,17 +61,6 @@ def exactly_once(stream: Stream | DataFrame, name: str, *, kafka: Kafka | None =
     return Job(Frame(stream, kafka), name)
 
 
-def _require_same(name: str, source: Kafka, target: Kafka | None) -> None:
-    if target is not None and target != source:
-        raise UsageError(
-            "job_clusters_differ",
-            f"the job {name!r} has another Kafka cluster than its source; one transaction can't "
-            "span two clusters",
-            hint="leave out `kafka`, or pass the source's; to write to another cluster, read the "
-            "topics into a DataFrame with Spark's own source, and pass that",
-        )
-
-
 @dataclass(frozen=True)
 class Job:
     """A job that is declared. Each method but `start`, `check` and `declared` returns a new one.
@@ -83,6 +72,7 @@ class Job:
     topics: tuple[Mapping[str, Any], ...] = ()
     tables: tuple[Mapping[str, Any], ...] = ()
     rejected: Mapping[str, Any] | None = None
+    target: Kafka | None = None  # if it may be another cluster than the source's
 
     def to_topic(
         self,
@@ -217,7 +207,16 @@ class Job:
         sink |= {"delta": [dict(each) for each in self.tables]} if self.tables else {}
         sink |= {"dead_letter": dict(self.rejected)} if self.rejected else {}
         sink = {key: each for key, each in sink.items() if each}
-        return {"version": 1, "name": self.name, **self.stream.declared(), "sink": sink}
+        declared = self.stream.declared()
+        if self._reads_elsewhere:
+            source = declared["source"]
+            of_kafka = {**source["kafka"], "cluster": SOURCE_CLUSTER}
+            declared = {**declared, "source": {**source, "kafka": of_kafka}}
+        return {"version": 1, "name": self.name, **declared, "sink": sink}
+
+    @property
+    def _reads_elsewhere(self) -> bool:
+        return self.target is not None and self.target != self.stream.kafka
 
     def _require_streaming(self) -> None:
         if not isinstance(self.stream, Frame):
@@ -271,7 +270,7 @@ class Job:
         options: RunOptions,
     ) -> PreparedRun:
         require_classic(self.stream.spark)  # again: it may have been stopped since
-        own: dict[str, Any] = self.stream.kafka.as_profile()
+        own = as_profile(self.name, self.stream.kafka, self.target)
         own |= {"state": {"root": str(state)}} if state is not None else {}
         own |= {"deployment": deployment} if deployment is not None else {}
         with naming(self.name):

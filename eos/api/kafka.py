@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from eos.errors import UsageError
+
+SOURCE_CLUSTER = "source"  # the name of a job's other cluster in `clusters` of a profile
+
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
@@ -30,3 +34,23 @@ class Kafka:
         if self.client:
             kafka["client"] = dict(self.client)
         return {"kafka": kafka} | ({"registry": dict(self.registry)} if self.registry else {})
+
+
+def as_profile(name: str, source: Kafka, target: Kafka | None) -> dict[str, Any]:
+    """Return the keys of a profile for a job that reads from one cluster and writes to another.
+
+    `target` is None if there is one cluster. Raise UsageError if both have a schema registry, and
+    these differ: a job has one.
+    """
+    if target is None or target == source:
+        return source.as_profile()
+    if source.registry and target.registry and source.registry != target.registry:
+        raise UsageError(
+            "job_registries_differ",
+            f"the job {name!r} has one schema registry for its source's cluster, and another one "
+            "for that of its targets",
+            hint="pass one registry to both, or to one of them, which is then used for both",
+        )
+    registry = target.registry or source.registry
+    found = target.as_profile() | {"clusters": {SOURCE_CLUSTER: source.as_profile()["kafka"]}}
+    return found | ({"registry": dict(registry)} if registry else {})

@@ -19,9 +19,9 @@ from eos.config.model import PipelineFile, Profile
 from eos.inspect import producers_render
 from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.audit_render import AuditResult, as_json, lines
-from eos.inspect.cluster_view import ClusterView
 from eos.inspect.producers_live import compare_live
 from eos.inspect.producers_render import ProducersResult
+from eos.inspect.snapshot import cluster_view
 from eos.plan.plan import plan
 from eos.printable import escaped
 
@@ -60,8 +60,7 @@ def _producers(
     """Show the producer states, with `--live` next to those of the leaders."""
     if options.live:
         with connected(pipeline, profile) as (planned, client):
-            names = planned.names
-            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+            view = cluster_view(planned, client)
             result = replace(result, live=compare_live(view, result.states))
     if options.json:
         print(json.dumps(producers_render.as_json(result)))
@@ -92,6 +91,5 @@ def maintain(arguments: Sequence[str]) -> int:
 
 def _live(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
     with connected(pipeline, profile) as (planned, client):
-        names = planned.names
-        view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+        view = cluster_view(planned, client)
         return live(view, found)

@@ -30,5 +30,5 @@ def client_of(planned: Plan) -> Iterator[KafkaClient]:
 
     Within the context, errors about missing rights name the profile's Kafka user.
     """
-    with closing(KafkaClient(planned.kafka)) as client, naming_principal(planned.security):
+    with closing(KafkaClient(planned.kafka)) as client, naming_principal(*planned.logins):
         yield client

@@ -18,7 +18,7 @@ from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
 from eos.inspect.audit_live import ClusterState, live
-from eos.inspect.cluster_view import ClusterView
+from eos.inspect.snapshot import cluster_view
 from eos.plan.plan import plan
 from eos.report.conclusion import Level, verdict
 from eos.report.content import PageContent, gather
@@ -69,8 +69,7 @@ def _live(pipeline: PipelineFile, profile: Profile, content: PageContent) -> Clu
     """
     try:
         with connected(pipeline, profile) as (planned, client):
-            names = planned.names
-            view = ClusterView(client, names.transactional_id, names.group, names.ledger)
+            view = cluster_view(planned, client)
             return live(view, list(content.recent), content.position, moments(content))
     except EosError as error:
         return ClusterState(problem=error.message)

@@ -24,12 +24,13 @@ from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
 from eos.folder import Folder, folder_of
-from eos.inspect.snapshot import readable
+from eos.inspect.snapshot import cluster_view, readable
 from eos.kafka.client import KafkaClient
 from eos.location import local_path
 from eos.plan.delta_sink import app_of
 from eos.plan.plan import Plan
 from eos.printable import escaped
+from eos.startup.source_state import source_client
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import ProvenDrop
 from eos.verify.log_reader import Reader, require_seen, short_deadline
@@ -86,10 +87,12 @@ def _verify(
     with (
         ProgressBar(is_wanted=not options.json) as shown,
         closing(Reader(client, shown.moved)) as reader,
+        closing(Reader(source_client(planned, client), shown.moved)) as sources,
         _write_dropped(options.dropped, planned) as names_dropped,
     ):
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
-        verified = Verification(subject, reader, ledger_id, since, shown).run()
+        cluster = cluster_view(planned, client)
+        verified = Verification(subject, reader, ledger_id, since, shown, cluster, sources).run()
     seconds = time.perf_counter() - started
     rendered = RenderedResult(names.pipeline, names.ledger, verified, since, notes, passed, seconds)
     if rendered.failed or folder is None or verified.point is None:

@@ -28,7 +28,7 @@ from eos.config.problems import (
     explain,
     refuse,
 )
-from eos.config.secrets import SECRETS, exposed_secrets
+from eos.config.secrets import exposed_secrets, is_secret
 from eos.config.trigger import Ending, ending
 from eos.config.valid_parts import FileValues, Parts
 from eos.config.variables import Visibility, substitute, variables_of
@@ -194,7 +194,7 @@ def _read(
 def _visibility(location: Location, *, is_pipeline: bool) -> Visibility:
     if is_pipeline:
         return Visibility.EVERYWHERE
-    return Visibility.SECRET if location in SECRETS else Visibility.VALUE
+    return Visibility.SECRET if is_secret(location) else Visibility.VALUE
 
 
 def text_of(path: Path, file_kind: str) -> str:

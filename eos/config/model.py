@@ -24,7 +24,14 @@ from pydantic import (
     model_validator,
 )
 
-from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
+from eos.config.base import (
+    COLUMNS,
+    PRODUCER,
+    ClusterName,
+    DurationMs,
+    SettingText,
+    Strict,
+)
 from eos.config.client_properties import ClientProperties
 from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
@@ -267,6 +274,15 @@ class KafkaProfile(Strict):
         return self
 
 
+class ClusterProfile(Strict):
+    """Another Kafka cluster, from which a pipeline file may read with `source.kafka.cluster`. The
+    keys are those of `kafka`."""
+
+    bootstrap: Addresses
+    security: Security | None = None
+    client: ClientProperties = Field(default_factory=dict)
+
+
 class SparkProfile(Strict):
     master: str = Field(default="local[2]", min_length=1)
     conf: dict[str, SettingText] = Field(default_factory=dict)
@@ -312,6 +328,7 @@ class ProfileFile(Strict):
     """A profile, `conf/NAME.yaml`: where pipelines run."""
 
     kafka: KafkaProfile = Field(default_factory=KafkaProfile)
+    clusters: dict[ClusterName, ClusterProfile] = Field(default_factory=dict)
     spark: SparkProfile = Field(default_factory=SparkProfile)
     state: StateProfile = Field(default_factory=StateProfile)
     names: NamesProfile = Field(default_factory=NamesProfile)

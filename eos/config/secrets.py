@@ -19,6 +19,8 @@ SECRETS: Sequence[Location] = (
     ("registry", "token"),
     ("registry", "oauth", "client_secret"),
 )
+# Another cluster has the keys of `kafka`.
+_CLUSTERS = "clusters"
 # Files that contain a secret. `certificate` may have the private key, too.
 _FILES: Sequence[Location] = (
     ("kafka", "security", "key"),
@@ -28,6 +30,13 @@ _FILES: Sequence[Location] = (
     ("registry", "certificate"),
     ("registry", "oauth", "token_file"),
 )
+
+
+def is_secret(location: Location) -> bool:
+    """Return whether the profile's key at this location has a secret."""
+    if location[:1] == (_CLUSTERS,):
+        location = ("kafka", *location[2:])
+    return location in SECRETS
 
 
 def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
@@ -50,7 +59,7 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
     for name, locations in places.variables.items():
         owner = keys.get(identity(name)) if keys else None
         for location in locations if owner else ():
-            if location not in SECRETS:
+            if not is_secret(location):
                 text = f"expected no `${{{name}}}` here: it is the secret `{owner}` of profile "
                 text += f"{profile.name!r}, and this value is printed in plans, logs, errors and "
                 text += f"Spark's web UI. Use it only at `{owner}`"
@@ -59,27 +68,36 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 def secret_variables(profile: ProfileFile) -> frozenset[str]:
     """Return the environment variables that the profile uses for secrets."""
-    found = (_value(profile, place) for place in SECRETS)
+    found = (_value(profile, place) for place in _of_all_clusters(profile, SECRETS))
     return frozenset(variable_of(reference) for reference in found if reference)
 
 
 def _secret_keys(profile: ProfileFile) -> Mapping[str, str]:
     """Return the profile's secrets: the identity of each variable or file, and its key there."""
     found = {}
-    for place in SECRETS:
+    for place in _of_all_clusters(profile, SECRETS):
         reference = _value(profile, place)
         if reference:
             found[identity(variable_of(reference))] = ".".join(map(str, place))
-    for place in _FILES:
+    for place in _of_all_clusters(profile, _FILES):
         path = _value(profile, place)
         if path:
             found[identity(f"file:{path}")] = ".".join(map(str, place))
     return found
 
 
+def _of_all_clusters(profile: ProfileFile, places: Sequence[Location]) -> Iterator[Location]:
+    """Yield the locations, and those of `kafka` for each of the profile's other clusters."""
+    for place in places:
+        yield place
+        if place[0] == "kafka":
+            yield from ((_CLUSTERS, name, *place[1:]) for name in profile.clusters)
+
+
 def _value(profile: ProfileFile, place: Location) -> str | None:
     """Return the text at a location of the profile, or None."""
     found: Any = profile
     for part in place:
-        found = getattr(found, str(part), None)
+        is_named = isinstance(found, Mapping)
+        found = found.get(part) if is_named else getattr(found, str(part), None)
     return found if isinstance(found, str) else None

@@ -21,6 +21,7 @@ from eos.config.base import (
     KAFKA_COLUMNS,
     MAPPING,
     WORD,
+    ClusterName,
     DurationMs,
     Identifier,
     Strict,
@@ -87,14 +88,16 @@ Start = Annotated[
 class KafkaSource(Strict):
     """The source topics, by name or by a regular expression that matches the whole name.
 
-    `max_records` is the most that one micro-batch reads. With `min_records`, a micro-batch begins
-    once so many records have arrived, or once the time `max_delay` has passed since the previous
-    one.
+    `cluster` names one of the profile's `clusters`; without it, the topics are on the targets'
+    cluster. `max_records` is the most that one micro-batch reads. With `min_records`, a micro-batch
+    begins once so many records have arrived, or once the time `max_delay` has passed since the
+    previous one.
     """
 
     topic: Topic | None = None
     topics: tuple[Topic, ...] = ()
     pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
+    cluster: ClusterName | None = None
     start: Start = "earliest"
     max_records: int = Field(default=500_000, ge=1)  # in one micro-batch, all partitions together
     min_records: int | None = Field(default=None, ge=1)  # like `max_records`

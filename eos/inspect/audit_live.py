@@ -106,7 +106,7 @@ def _newest_fields(
 
 def _group_fields(cluster: ClusterView, position: Ends) -> list[ComparedField]:
     found = None
-    if position:
+    if position and not cluster.is_group_mirrored:
         with suppress(EosError):  # an open transaction that hides them is reported separately
             found = cluster.group_offsets(position, _OFFSETS_MS)
     if found is None:

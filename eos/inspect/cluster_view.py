@@ -57,13 +57,25 @@ class PastEnds:
 class ClusterView:
     """Queries about one pipeline to the brokers; no result is cached.
 
-    `ledger` is the ledger's topic.
+    `ledger` is the ledger's topic. Source offsets and the group's are read from the source's
+    cluster, all else from the targets'.
     """
 
     client: KafkaClient
     transactional_id: str
     group: str
     ledger: str
+    other: KafkaClient | None = None  # of the source's cluster, if that is another one
+
+    @property
+    def source(self) -> KafkaClient:
+        return self.other or self.client
+
+    @property
+    def is_group_mirrored(self) -> bool:
+        """Return whether the group's offsets are no part of the transactions. Then they may differ
+        from the ledger."""
+        return self.other is not None
 
     @property
     def ledger_partition(self) -> TopicPartition:
@@ -87,7 +99,7 @@ class ClusterView:
         """Return the group's offsets; None while an open transaction hides them."""
         deadline = Deadline.after_ms(timeout_ms)
         try:
-            found = self.client.committed_offsets(self.group, deadline, list(partitions))
+            found = self.source.committed_offsets(self.group, deadline, list(partitions))
         except UnavailableError as error:
             if not is_hidden(error):
                 raise
@@ -99,10 +111,10 @@ class ClusterView:
 
         Records from this offset on wait for an open transaction.
         """
-        existing = self._existing(partitions)
+        existing = self._existing(partitions, self.source)
         if not existing:
             return {}
-        return self.client.list_offsets(existing, "latest", committed=True, deadline=_soon())
+        return self.source.list_offsets(existing, "latest", committed=True, deadline=_soon())
 
     def past_ends(
         self, partitions: Iterable[TopicPartition], moments: Iterable[datetime]
@@ -113,10 +125,10 @@ class ClusterView:
         are missing: the other data of the cluster do not depend on them.
         """
         wanted = sorted(moments, reverse=True)
-        existing = self._existing(partitions) if wanted else []
+        existing = self._existing(partitions, self.source) if wanted else []
         if not existing:
             return PastEnds()
-        query, deadline = self.client.list_offsets, Deadline.after_ms(_PAST_MS)
+        query, deadline = self.source.list_offsets, Deadline.after_ms(_PAST_MS)
         starts: Ends = {}
         by_time: dict[datetime, Ends] = {}
         with suppress(EosError):
@@ -144,7 +156,7 @@ class ClusterView:
 
     def producers(self, partitions: Iterable[TopicPartition]) -> Producers:
         """Return the transactional producers that the leaders of these partitions know."""
-        existing = self._existing(partitions)
+        existing = self._existing(partitions, self.client)
         return self.client.describe_producers(existing, _soon()) if existing else {}
 
     def partitions(self, names: Iterable[str]) -> list[TopicPartition]:
@@ -181,11 +193,13 @@ class ClusterView:
             found.append(OpenTransaction(tp, producer, owner, known.phase if known else ""))
         return found
 
-    def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def _existing(
+        self, partitions: Iterable[TopicPartition], client: KafkaClient
+    ) -> list[TopicPartition]:
         every = list(partitions)
         if not every:
             return []
-        topics = self.client.topics(sorted({tp.topic for tp in every}), _soon())
+        topics = client.topics(sorted({tp.topic for tp in every}), _soon())
         return [
             tp
             for tp in every

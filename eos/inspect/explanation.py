@@ -166,7 +166,7 @@ def _topics(
     """Return each topic's id in the ledger and its current one, and the existing partitions."""
     known = view.position.topic_ids
     names = sorted({tp.topic for tp in every} | known.keys())
-    now = view.client.topics(names, short_deadline()) if names else {}
+    now = view.source.client.topics(names, short_deadline()) if names else {}
     ids = {
         name: (known.get(name), now[name].topic_id if now[name].error == 0 else None)
         for name in names

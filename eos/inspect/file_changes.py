@@ -75,6 +75,7 @@ _STAMPS = frozenset({"producers_changed", "producers_lost", "dedup_state_remote"
 _TIMEOUT = frozenset({"kafka_invalid_transaction_timeout"})
 _NEXT = "applies to the next micro-batch"
 _TOPICS = "a new topic is read from its beginning; one that is not read any more stops the run"
+_CLUSTER = "topics of another cluster have other ids, so the next run stops"
 _STEPS = "applies to records that are not committed yet; earlier output stays as it is"
 _SINK = "applies to the next micro-batch; records that are in a topic stay there"
 _LAKE = "applies to the next micro-batch; a new table gets no earlier rows, a removed one stays"
@@ -83,6 +84,7 @@ _FIRST = "only for a topic that does not exist yet"
 _RULES = (
     _Rule("source.kafka.topic", _TOPICS, _SOURCE),
     _Rule("source.kafka.pattern", _TOPICS, _SOURCE),
+    _Rule("source.kafka.cluster", _CLUSTER, _SOURCE | {"recreated", "source_cluster_same"}),
     _Rule("source.kafka.start", "has no effect: the ledger has the position"),
     _Rule("source.kafka", _NEXT),
     _Rule("source.reader", "applies to the next run"),

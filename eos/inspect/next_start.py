@@ -36,6 +36,7 @@ from eos.startup.resume_position import (
     resume_position,
     starting_offsets,
 )
+from eos.startup.source_state import require_other_cluster
 from eos.startup.stateful_pipeline import require_state
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ def predict(view: Snapshot) -> Prediction:
 
     Nothing is created, fenced or written.
     """
-    planned, client, files, last = view.planned, view.client, view.files, view.last
+    planned, client, source = view.planned, view.client, view.source
+    files, last = view.files, view.last
     found = Prediction(view)
+    found.attempt(require_other_cluster, planned, client, short_deadline())
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
     found.attempt(require_targets, client, undeclared, short_deadline())
     if view.has_ledger:
@@ -120,13 +123,11 @@ def predict(view: Snapshot) -> Prediction:
         )
     if planned.dedup is not None:
         found.attempt(_require_producers, found, planned.dedup, position)
-    starts = found.attempt(starting_offsets, planned, client, position, short_deadline())
+    starts = found.attempt(starting_offsets, planned, source.client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
-        found.attempt(
-            require_new_whole, planned, view.source, view.position, newest, short_deadline()
-        )
+        found.attempt(require_new_whole, planned, source, view.position, newest, short_deadline())
         found.upcoming = found.attempt(upcoming, newest)
         if found.upcoming is not None and not position.is_reset:
             found.attempt(require_level, before, newest, position)
@@ -174,7 +175,11 @@ def _drop_missing_topics(found: Prediction, position: Position) -> Position:
     """
     view = found.view
     brief = replace(view.source, timeout_ms=_BRIEF_MS)
-    now = view.client.topics(position.topic_ids, short_deadline()) if position.topic_ids else {}
+    now = (
+        view.source.client.topics(position.topic_ids, short_deadline())
+        if position.topic_ids
+        else {}
+    )
     for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
         if found.attempt(brief.topic_ids, [name]) is None:
             position = _drop_topic(position, found.errors[-1])

@@ -25,7 +25,7 @@ from eos.plan.plan import Plan
 from eos.startup.acquire import ledger_of
 from eos.startup.deployment import with_known_deployment
 from eos.startup.resume_position import inherited, starting_offsets
-from eos.startup.source_state import LiveSource
+from eos.startup.source_state import LiveSource, source_client
 
 TIMEOUT_MS = 120_000
 # Limit of the wait for values that an open transaction hides. Without a fence, the transaction
@@ -43,16 +43,13 @@ class Snapshot:
     """
 
     planned: Plan
+    client: KafkaClient  # of the targets' cluster
     source: LiveSource
     ledger: Ledger
     last: LedgerRecord | None
     files: Files | None
     has_ledger: bool = True
     ledger_id: str = ""
-
-    @property
-    def client(self) -> KafkaClient:
-        return self.source.client
 
     @property
     def name(self) -> str:
@@ -75,13 +72,12 @@ class Snapshot:
 
     def partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions that the source has now, known to the ledger or not."""
-        found = starting_offsets(self.planned, self.client, self.position, short_deadline())
+        found = starting_offsets(self.planned, self.source.client, self.position, short_deadline())
         return frozenset(found)
 
     @property
     def cluster(self) -> ClusterView:
-        names = self.planned.names
-        return ClusterView(self.client, names.transactional_id, names.group, names.ledger)
+        return cluster_view(self.planned, self.client)
 
     def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
         """Return the group's offsets; None while an open transaction hides them."""
@@ -89,7 +85,7 @@ class Snapshot:
 
     def stable_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
         """Return each partition's last stable offset: records below it are committed."""
-        return self.client.list_offsets(
+        return self.source.client.list_offsets(
             partitions, "latest", committed=True, deadline=short_deadline()
         )
 
@@ -114,7 +110,7 @@ class Snapshot:
                 raise
         else:
             return frozenset()
-        now = self.client.topics(topics, short_deadline())
+        now = self.source.client.topics(topics, short_deadline())
         return frozenset(name for name, info in now.items() if info.is_missing)
 
     def moved(self, ends: Ends) -> Position:
@@ -148,9 +144,16 @@ def take_snapshot(planned: Plan, client: KafkaClient, *, skips_foreign: bool = F
     topic = ledger.partition.topic
     info = client.topics([topic], short_deadline())[topic]
     last = None if info.is_missing else ledger.peek(short_deadline())
-    source = LiveSource(planned, client, PATIENCE_MS)
+    source = LiveSource(planned, source_client(planned, client), PATIENCE_MS)
     files, has_ledger = readable(planned), not info.is_missing
-    return Snapshot(planned, source, ledger, last, files, has_ledger, info.topic_id)
+    return Snapshot(planned, client, source, ledger, last, files, has_ledger, info.topic_id)
+
+
+def cluster_view(planned: Plan, client: KafkaClient) -> ClusterView:
+    """Return the view of a pipeline in its one or two clusters. `client` is the targets' one."""
+    names, source = planned.names, source_client(planned, client)
+    other = None if source is client else source
+    return ClusterView(client, names.transactional_id, names.group, names.ledger, other)
 
 
 def readable(planned: Plan) -> Files | None:

@@ -7,7 +7,7 @@ that are read later may be newer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eos.inspect.cluster_view import OpenTransaction
 from eos.inspect.snapshot import Snapshot, short_deadline
@@ -130,8 +130,12 @@ def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction
         if not info.error
         for number in range(info.partitions)
     ]
-    partitions += [row.partition for row in rows if row.stable < row.latest]
-    return view.cluster.open_transactions(view.cluster.producers(partitions))
+    own, blocked = view.cluster, [row.partition for row in rows if row.stable < row.latest]
+    if not own.is_group_mirrored:
+        return own.open_transactions(own.producers([*partitions, *blocked]))
+    other = replace(own, client=own.source)
+    opened = own.open_transactions(own.producers(partitions))
+    return [*opened, *other.open_transactions(other.producers(blocked))]
 
 
 def _planned_batch(view: Snapshot) -> int | None:

@@ -19,6 +19,7 @@ from eos.kafka.outcomes import name_of
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.plan.security import principal
 from eos.plural import plural
+from eos.startup.source_state import source_client
 from eos.startup.topic_lookup import source_topics
 
 _SOURCE = ("READ",)
@@ -32,17 +33,24 @@ def topics(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     yield from checked("source", lambda: _source(client, planned))
     for topic in planned.sink_topics:
         yield from checked("target", partial(_target, client, planned, topic))
-    required: dict[str, tuple[str, ...]] = dict.fromkeys(planned.source_topics, _SOURCE)
-    required |= dict.fromkeys(planned.sink_topics, _TARGET)
+    read = dict.fromkeys(planned.source_topics, _SOURCE)
+    required: dict[str, tuple[str, ...]] = dict.fromkeys(planned.sink_topics, _TARGET)
     required[names.ledger] = _LEDGER
     principal_name = principal(planned.security) or PRINCIPAL
+    if planned.source_cluster is None:
+        required = {**read, **required}
+    else:
+        source = source_client(planned, client)
+        reader = principal(planned.source_connection.security) or PRINCIPAL
+        yield from checked("rights", lambda: _rights(source, read, reader))
     yield from checked("rights", lambda: _rights(client, required, principal_name))
     yield from checked("rights", lambda: _transactional_id(client, planned, principal_name))
     yield from checked("start", lambda: _start(client, planned))
 
 
 def _source(client: KafkaClient, planned: Plan) -> Iterator[Check]:
-    own = (planned.names.ledger, *planned.sink_topics)
+    client = source_client(planned, client)
+    own = planned.topics_written_beside_source
     found = source_topics(planned.source, client, short_deadline(), own=own)
     if not found:
         none = f"no topic matches the pattern {planned.source.pattern} yet"

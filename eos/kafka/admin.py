@@ -1,4 +1,4 @@
-"""Look up offsets, producers, groups and settings in Kafka, and delete records."""
+"""Look up offsets, producers and settings in Kafka, and delete records."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from kafka.protocol.admin import (
     DeleteRecordsRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
-    ListGroupsRequest,
 )
-from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 
 from eos.deadline import Deadline
-from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
-from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
-from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.errors import KafkaRefusedError, UnavailableError
+from eos.kafka.api import DescribedProducer, Identity, TopicPartition
+from eos.kafka.cluster import Cluster, tries
 from eos.kafka.outcomes import LEADER_HINT, name_of
 from eos.kafka.refusals import refused
 from eos.kafka.remedies import SUPPORTED_BROKERS
@@ -27,8 +25,6 @@ At = Literal["earliest", "latest"] | int
 
 _EARLIEST, _LATEST = -2, -1
 _LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
-_GROUP_RETRIED = frozenset({7, 13, 14, 15, 16, 88})
-_UNSTABLE = 88
 _DELETE_MS = 10_000
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
@@ -149,7 +145,7 @@ def query_leaders(
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
             response = cluster.try_once(node, build(led), deadline)
-            for tp, result in _results(response):
+            for tp, result in results(response):
                 codes[tp] = result.error_code
                 if result.error_code == 0:
                     found[tp] = result
@@ -168,109 +164,12 @@ def query_leaders(
     )
 
 
-def _results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
+def results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
     if response is None:
         return
     for topic in response.topics:
         for result in topic.partitions:
             yield TopicPartition(topic.name, result.partition_index), result
-
-
-def committed_offsets(
-    cluster: Cluster,
-    group: str,
-    partitions: Iterable[TopicPartition] | None,
-    deadline: Deadline,
-) -> dict[TopicPartition, CommittedOffset]:
-    request = OffsetFetchRequest.OffsetFetchRequestGroup
-    named = request.OffsetFetchRequestTopics
-    topics = None
-    if partitions is not None:
-        topics = [
-            named(name=name, partition_indexes=[tp.partition for tp in tps])
-            for name, tps in by_topic(partitions).items()
-        ]
-    error = 0
-    for _ in tries(deadline):
-        try:
-            response = cluster.send_repeatable(
-                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
-                # Without require_stable, the broker ignores offsets of an open transaction and
-                # returns older ones.
-                lambda: OffsetFetchRequest(
-                    version=8, groups=[request(group_id=group, topics=topics)], require_stable=True
-                ),
-                deadline,
-            )
-        except NoCoordinatorError as none:
-            raise refused("FindCoordinator", none.error, f"group {group}") from none
-        except NoAnswerError:
-            if not error:
-                raise
-            break  # too little time was left for this try; the earlier answer explains more
-        answer = response.groups[0]
-        results = list(_results(answer))
-        error = next((e for e in (answer.error_code, *(r.error_code for _, r in results)) if e), 0)
-        if error == 0:
-            return {
-                tp: CommittedOffset(result.committed_offset, result.metadata or "")
-                for tp, result in results
-                if result.committed_offset >= 0
-            }
-        if error not in _GROUP_RETRIED:
-            raise refused("OffsetFetch", error, f"group {group}")
-        if error != _UNSTABLE:
-            cluster.forget_coordinators()
-    raise _offsets_unavailable(group, error)
-
-
-def _offsets_unavailable(group: str, error: int) -> UnavailableError:
-    last_error = name_of(error)
-    if error == _UNSTABLE:
-        return UnavailableError(
-            "group_offsets_pending",
-            f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
-            hint="an open transaction has offsets of this group: wait until it ends or times out; "
-            "`kafka-transactions.sh --bootstrap-server ... list` shows open transactions",
-            error=error,
-        )
-    return UnavailableError(
-        "group_coordinator_unavailable",
-        f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
-        hint="the group's coordinator is moving or starting: start again",
-        error=error,
-    )
-
-
-def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
-    error = 0
-    for _ in tries(deadline):
-        # A broker lists only the groups that it coordinates. If the group moved, a cached
-        # coordinator would return no group and no error. So look the coordinator up again.
-        cluster.forget_coordinators()
-        try:
-            response = cluster.send_repeatable(
-                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
-                # DescribeGroups supports only groups of the classic protocol. ListGroups version 4
-                # lists groups of all types, and is the newest in Kafka 3.6 and 3.7.
-                lambda: ListGroupsRequest(version=4, states_filter=[]),
-                deadline,
-            )
-        except NoCoordinatorError as none:
-            raise refused("FindCoordinator", none.error, f"group {group}") from none
-        error = response.error_code
-        if error == 0:
-            states = {each.group_id: str(each.group_state) for each in response.groups}
-            return states.get(group, "")
-        if error not in _GROUP_RETRIED:
-            raise refused("ListGroups", error, f"group {group}")
-    last_error = name_of(error)
-    raise UnavailableError(
-        "group_coordinator_unavailable",
-        f"Kafka answered {last_error} to ListGroups for group {group} until the deadline",
-        error=error,
-        hint="the group's coordinator is moving or starting: start again",
-    )
 
 
 def topic_config(cluster: Cluster, topic: str, name: str, deadline: Deadline) -> str:

@@ -169,7 +169,8 @@ def workers_python() -> str:
 
 def _optional(profile: ProfileFile) -> Iterator[str]:
     """Yield the packages of the optional features that the profile uses."""
-    security = profile.kafka.security
+    logins = [profile.kafka.security, *(each.security for each in profile.clusters.values())]
     yield from _TELEMETRY if profile.opentelemetry else ()
     yield from _LINEAGE if profile.openlineage else ()
-    yield from _MSK if security and security.mechanism == "AWS_MSK_IAM" else ()
+    uses_iam = any(each and each.mechanism == "AWS_MSK_IAM" for each in logins)
+    yield from _MSK if uses_iam else ()

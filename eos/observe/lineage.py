@@ -53,7 +53,8 @@ Name = tuple[str, str]  # of a dataset: namespace and name
 
 @dataclass(frozen=True, slots=True)
 class LineageOfPlan:
-    """The lineage of a plan. `kafka` is the namespace of all topics.
+    """The lineage of a plan. `kafka_in` and `kafka` are the namespaces of topics that are
+    read, and of those that are written.
 
     The topics of a pattern, or of a column, are added when a micro-batch has read or written them.
     """
@@ -61,6 +62,7 @@ class LineageOfPlan:
     namespace: str
     pipeline: str
     is_bounded: bool  # the run ends once it has read the existing records
+    kafka_in: str
     kafka: str
     topics_in: Sequence[str] = ()
     topics_out: Sequence[str] = ()
@@ -161,7 +163,7 @@ class RunLineage:
         kind = JobTypeJobFacet(
             "BATCH" if of.is_bounded else "STREAMING", "EOS", "PIPELINE", producer=PRODUCER
         )
-        read = [(of.kafka, topic) for topic in {**dict.fromkeys(of.topics_in), **amounts.read}]
+        read = [(of.kafka_in, topic) for topic in {**dict.fromkeys(of.topics_in), **amounts.read}]
         written = dict.fromkeys((*of.topics_out, *amounts.rows))
         counts = {} if state is RunState.START else {each: self._counts(each) for each in written}
         self._client.emit(

@@ -17,13 +17,13 @@ from eos.formats import debezium
 from eos.formats.expressions import Format
 from eos.kafka.compression_type import Codec
 from eos.kafka.settings import KafkaSettings
+from eos.plan.connection import Connection, named_cluster
 from eos.plan.declared import declared
 from eos.plan.dedup import dedup, distinct
 from eos.plan.delta_sink import Table, tables
 from eos.plan.lookup import LookupTable, lookups
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
-from eos.plan.security import kafka_settings
 from eos.read.decode import Decode, RecordRule
 from eos.read.dedup_by import NO_NULL, Distinct
 
@@ -81,6 +81,7 @@ class Plan:
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
     client: Mapping[str, str] = field(default_factory=dict)  # properties of both Kafka clients
+    source_cluster: Connection | None = None  # None: the source is on the targets' cluster
     dedup: StampRules | None = None
     tables: tuple[Table, ...] = ()
     lookups: tuple[LookupTable, ...] = ()
@@ -91,8 +92,31 @@ class Plan:
 
     @property
     def kafka(self) -> KafkaSettings:
-        """The connection settings of the driver and the writers."""
-        return kafka_settings(self.bootstrap, self.security, self.client)
+        """The connection settings of the driver and the writers, for the targets' cluster."""
+        return Connection(self.bootstrap, self.security, self.client).kafka
+
+    @property
+    def source_connection(self) -> Connection:
+        """The connection to the source's cluster, which is that of the targets without another."""
+        return self.source_cluster or Connection(self.bootstrap, self.security, self.client)
+
+    @property
+    def logins(self) -> tuple[Security | None, ...]:
+        """The logins of the targets' cluster and of another one."""
+        other = self.source_cluster
+        return (self.security, *([] if other is None else [other.security]))
+
+    @property
+    def commits_group(self) -> bool:
+        """Whether transactions have the group's offsets. A broker only accepts offsets of its own
+        topics, so with another cluster they are mirrored there after the commit, and decide
+        nothing."""
+        return self.source_cluster is None
+
+    @property
+    def topics_written_beside_source(self) -> tuple[str, ...]:
+        """The pipeline's own topics on the source's cluster, which the source must not read."""
+        return () if self.source_cluster else (self.names.ledger, *self.sink_topics)
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
@@ -196,6 +220,7 @@ def plan(
         is_dataframe=pipeline.source.dataframe is True,
         security=profile.kafka.security,
         client=profile.kafka.client,
+        source_cluster=named_cluster(pipeline.source.kafka.cluster, profile, pipeline.name),
         dedup=dedup(by),
         declared=declared(pipeline),
         spark_conf=profile.spark.conf,

@@ -67,7 +67,8 @@ def require_tokens(plan: Plan, choice: ReaderChoice, *, is_one_machine: bool) ->
     Spark's Kafka source on another machine can neither call a Python function nor follow a file
     that changes (`plan/java_login.py`). With Delta tables a startup may read with that source, too.
     """
-    oauth = None if plan.security is None else plan.security.oauth
+    security = plan.source_connection.security
+    oauth = None if security is None else security.oauth
     if oauth is None or not oauth.is_local or is_one_machine:
         return
     if choice.kind == "arrow" and not plan.tables:

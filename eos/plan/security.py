@@ -110,8 +110,11 @@ def principal(security: Security | None) -> str:
 
 
 @contextmanager
-def naming_principal(security: Security | None) -> Iterator[None]:
+def naming_principal(security: Security | None, *others: Security | None) -> Iterator[None]:
     """Add this client's principal to errors about missing rights that are raised in the context.
+
+    If the context uses further logins (`others`) as another principal, the errors stay unchanged,
+    because they don't say which of them was used.
 
     If the principal is a certificate's subject, add the command that prints the subject; if it is a
     token's, name the claim.
@@ -120,6 +123,8 @@ def naming_principal(security: Security | None) -> Iterator[None]:
         yield
     except EosError as error:
         name = principal(security)
+        if any(other != security and not (name and principal(other) == name) for other in others):
+            raise
         found = with_principal(name, error) if name else error
         if not name and security is not None and PRINCIPAL in error.hint:
             subject = "the token's claim `sub`, or sasl.oauthbearer.sub.claim.name of the broker"

@@ -103,7 +103,11 @@ def _source(planned: Plan) -> Stage:
         facts.append(f"malformed records: {planned.decode.on_error}")
     if planned.output_mode != "append":
         facts.append(f"output mode {planned.output_mode}")
-    return Stage("source", f"kafka: {topics}", [*facts, _trigger(planned)])
+    other = planned.source_cluster
+    place = "kafka" if other is None else f"kafka, cluster {other.name}"
+    if other is not None:
+        facts.append("the group's offsets are mirrored to this cluster after each commit")
+    return Stage("source", f"{place}: {topics}", [*facts, _trigger(planned)])
 
 
 def _trigger(planned: Plan) -> str:

@@ -35,7 +35,7 @@ from eos.startup.acquire import acquire, still_ours
 from eos.startup.deployment import with_deployment
 from eos.startup.ownership import RunLock, require_free
 from eos.startup.resume_position import require_no_members
-from eos.startup.source_state import LiveSource
+from eos.startup.source_state import LiveSource, source_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,22 @@ def act(
         if early is not None and early.after is None:
             _rename(planned, early)
             return AppliedChange(early)
-        source = LiveSource(planned, client)
-        require_no_members(planned, source, short_deadline())
+        source = LiveSource(planned, source_client(planned, client))
+        if planned.commits_group:
+            require_no_members(planned, source, short_deadline())
         crash = CrashPlan.from_environment()
         acquired = acquire(
             planned, client, crash, short_deadline(), is_forced=take_over, skips_foreign=True
         )
-        topic = planned.names.ledger
-        ledger_id = client.topics([topic], short_deadline())[topic].topic_id
+        topics = client.topics([planned.names.ledger], short_deadline())
         view = Snapshot(
             planned,
+            client,
             source,
             acquired.ledger,
             acquired.last,
             readable(planned),
-            ledger_id=ledger_id,
+            ledger_id=topics[planned.names.ledger].topic_id,
         )
         with still_ours(acquired.coordinator, acquired.ledger):
             change = change_of(verb, view)
@@ -96,7 +97,8 @@ def act(
             return AppliedChange(change)
         _restore(change, crash)
         batches = acquired.batches(view.position, source, bus)
-        batches.note("recovery", change.after, change.note(reason))
+        with closing(batches.group):
+            batches.note("recovery", change.after, change.note(reason))
         written = acquired.ledger.read_last(
             short_deadline()
         )  # waits for the commit's marker, so that the record is visible

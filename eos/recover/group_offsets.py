@@ -18,6 +18,7 @@ def from_group(view: Snapshot) -> LedgerChange:
 
     Partitions without a group offset keep the ledger's offset."""
     verb, before = "--from-group", view.position
+    _require_in_transaction(verb, view)
     view.require_same_topics()
     here = view.partitions()
     every = _every_offset(view)
@@ -55,6 +56,7 @@ def restore_group(view: Snapshot) -> LedgerChange:
     The ledger's position is unchanged, so the next run keeps its checkpoint.
     """
     verb, before = "--restore-group", view.position
+    _require_in_transaction(verb, view)
     if view.last is None:
         raise UsageError(
             "restore_from_empty_ledger",
@@ -67,6 +69,22 @@ def restore_group(view: Snapshot) -> LedgerChange:
     if not group_offsets.differing(before.ends, found):
         return no_change(verb, before, "the group's offsets are the ledger's ends")
     return LedgerChange(verb, before, before, found)
+
+
+def _require_in_transaction(verb: str, view: Snapshot) -> None:
+    """Raise UsageError if the group's offsets are only mirrored after each commit: they may be
+    older than the ledger, and records would be repeated."""
+    other = view.planned.source_cluster
+    if other is not None:
+        raise UsageError(
+            "group_is_mirror",
+            f"{view.name}: {verb} needs group offsets that transactions commit. The source is on "
+            f"the cluster {other.name!r}, where the group {view.planned.names.group!r} is only a "
+            "copy of the ledger",
+            hint="the next commit writes the copy again. To resume elsewhere, use `eos recover "
+            f"{view.name} --rewind-to OFFSET`",
+            cluster=other.name,
+        )
 
 
 def _every_offset(view: Snapshot) -> Ends:

@@ -88,6 +88,20 @@ class _Part:
     passed_over: int
 
 
+def _require_one_cluster(planned: Plan) -> None:
+    """Raise UsageError if the source topics are on another cluster than the dead letters: one
+    transaction can't write to one and move the position on the other."""
+    other = planned.source_cluster
+    if other is not None:
+        raise UsageError(
+            "replay_other_cluster",
+            f"{planned.names.pipeline}: its dead letters can't be replayed, because its source "
+            f"topics are on the cluster {other.name!r}, and its dead letters are not",
+            hint="read the dead-letter topic with a pipeline of its own, which writes the targets",
+            cluster=other.name,
+        )
+
+
 def put_back(
     topic: DeadLetterTopic,
     request: ReplayRequest,
@@ -100,6 +114,7 @@ def put_back(
 
     If the pipeline rejects a replayed record again, the new dead letter waits for the next replay.
     """
+    _require_one_cluster(topic.planned)
     planned, client = topic.of_rule(request.rule), topic.client
     deadline = Deadline.after_ms(READ_TIMEOUT_MS)
     with closing(RunLock(planned)) as lock:

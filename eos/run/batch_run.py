@@ -72,7 +72,7 @@ def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: st
         with (
             closing(KafkaClient(planned.kafka)) as client,
             observing(name, bus, prepared.observers, *parts),
-            watching_brokers(client, bus),
+            watching_brokers([client], bus),
         ):
             return _BatchRun(prepared, options, host, spark, client, bus).run(planned, run_id)
 
@@ -122,6 +122,7 @@ class _BatchRun:
             # Also of a repeated run: the one that committed may not have ended cleanly.
             note_clean_end(batches, self.bus, is_at_rest=True)
         finally:
+            batches.group.close()
             close(table, batches)
         state = "is committed" if is_new else "was committed before"
         self.bus.emit(events.Stopped(planned.names.pipeline, f"the run {run_id!r} {state}"))

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
 from eos.deadline import Deadline
@@ -106,10 +106,11 @@ class BrokerWatch:
 
 
 @contextmanager
-def watching_brokers(client: KafkaClient, bus: Bus) -> Iterator[None]:
-    watch = BrokerWatch(client, bus.emit)
-    watch.start()
-    try:
+def watching_brokers(clients: Collection[KafkaClient], bus: Bus) -> Iterator[None]:
+    """Watch the brokers of each client's cluster within the context."""
+    with ExitStack() as stack:
+        for client in clients:
+            watch = BrokerWatch(client, bus.emit)
+            watch.start()
+            stack.callback(watch.stop)
         yield
-    finally:
-        watch.stop()

@@ -51,6 +51,7 @@ def _made(wanted: OpenLineage, planned: Plan) -> Callable[[Event], object]:
         namespace=wanted.namespace,
         pipeline=planned.names.pipeline,
         is_bounded=planned.trigger_every_ms is None,
+        kafka_in=f"kafka://{planned.source_connection.bootstrap[0]}",
         kafka=f"kafka://{planned.bootstrap[0]}",
         topics_in=planned.source_topics,
         topics_out=planned.sink_topics,

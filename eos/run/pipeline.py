@@ -5,9 +5,8 @@ The startup follows the rule "look, fence, read, decide". Then Spark's query run
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ from eos.run.plan_check import check
 from eos.run.prepared import PreparedRun, RunOptions, prepare
 from eos.run.query import PipelineQuery
 from eos.run.query_error import cause_of
-from eos.run.shutdown import STOP_S_MAX, Stopping, StopSignals
+from eos.run.shutdown import Stopping, StopSignals, end_query
 from eos.run.source_reader import SourceReader
 from eos.run.stages import Stages
 from eos.run.stop_watch import locked
@@ -69,14 +68,18 @@ from eos.startup.resume_position import (
     starting_offsets,
     with_targets,
 )
-from eos.startup.source_state import LiveSource, source_of
+from eos.startup.source_state import (
+    LiveSource,
+    require_other_cluster,
+    source_client,
+    source_of,
+)
 from eos.startup.state_copy import with_own_state
 from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from eos.config.model import Profile
 
@@ -107,7 +110,7 @@ def run(pipeline_path: Path, options: RunOptions) -> None:
 def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
     """Run a pipeline whose lock is held, until it ends or is asked to stop."""
     planned, profile, shared = prepared.planned, prepared.profile, host.shared
-    with closing(Bus()) as bus, naming_principal(planned.security):
+    with closing(Bus()) as bus, naming_principal(*planned.logins):
         planned = with_registry(planned, profile.registry)
         spark = host.open_session()
         planned = _with_addresses(planned, options.bootstrap_from, host.stopping)
@@ -132,7 +135,7 @@ def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
         ):
             audit = audit_of(profile, planned, client, bus)
             clients = (spark, client, planned, bus, prepared.crash)
-            with watching_brokers(client, bus):
+            with watching_brokers({client, source_client(planned, client)}, bus):
                 _Run(*clients, host, audit, options, profile, live, prepared.frame).run()
 
 
@@ -178,6 +181,7 @@ class _Run:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
         self.client.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
+        require_other_cluster(self.planned, self.client, deadline)
         planned = with_targets(self.planned, self.client, parallelism, deadline)
         require(planned, self.spark)
         # Before ownership is acquired: an instance that can't run must not fence one that can.
@@ -191,7 +195,7 @@ class _Run:
         if tables is not None:
             stream = as_stream(self._stream(planned, {}), planned.dedup)
             tables.check(transformed(planned, stream))
-        source = LiveSource(planned, self.client)
+        source = LiveSource(planned, source_client(planned, self.client))
         choice = choose_reader(planned, native_library.status().problem)
         require_tokens(planned, choice, is_one_machine=slots(self.spark) > 0)
         reader = SourceReader(
@@ -207,6 +211,7 @@ class _Run:
         )
         batches, last = self._acquire_pipeline(planned, source, dedup, deadline)
         with ExitStack() as stack:
+            stack.callback(batches.group.close)
             stack.callback(lambda: close(self.audit, batches))
             self._owning(planned, source, reader, batches, last, dedup, tables)
 
@@ -244,9 +249,9 @@ class _Run:
         targets = TargetGuard(planned, self.client)
         shared = (planned, self.client, self.spark, source, reader, targets, self.crash)
         soon = Deadline.after_ms(START_TIMEOUT_MS)
-        starts = starting_offsets(planned, self.client, batches.position, soon)
+        starts = starting_offsets(planned, source.client, batches.position, soon)
         until_ms, ends = self.options.until_ms, batches.position.ends
-        bounds = find_bounds(self.client, until_ms, starts, ends, soon)
+        bounds = find_bounds(source.client, until_ms, starts, ends, soon)
         stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds)
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
@@ -350,7 +355,7 @@ class _Run:
                 self.bus.emit(
                     events.PipelineStarted(name, location, reader.name, reader.reason, *limits)
                 )
-                stack.callback(_end_query, running)
+                stack.callback(end_query, running)
                 stack.enter_context(self.stopping.attached(running, batches))
                 stack.enter_context(following_lag(running, query, batches, self.live))
 
@@ -376,20 +381,3 @@ class _Run:
         reason = self.stopping.reason or reached
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
-
-
-def _end_query(running: StreamingQuery) -> None:
-    """Stop the query if an error ended its run first, because this process may run on.
-
-    Spark's stop has no time limit of its own. A query that survives it can't commit, since the next
-    run fences it.
-    """
-
-    def stop() -> None:
-        with suppress(Exception):
-            if running.isActive:
-                running.stop()
-
-    stopping = threading.Thread(target=stop, name="eos-end-query", daemon=True)
-    stopping.start()
-    stopping.join(STOP_S_MAX)

@@ -28,6 +28,8 @@ from eos.local.processes import last_words
 from eos.observe import events
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from eos.transaction.micro_batch import MicroBatches
 
 
@@ -175,6 +177,23 @@ class StopSignals:
 
     def _too_late(self, _number: int, _frame: FrameType | None) -> None:
         _end(f"not stopped within {self._seconds:.0f} s", self.exit_code())
+
+
+def end_query(running: StreamingQuery) -> None:
+    """Stop the query if an error ended its run first, because this process may run on.
+
+    Spark's stop has no time limit of its own. A query that survives it can't commit, since the next
+    run fences it.
+    """
+
+    def stop() -> None:
+        with suppress(Exception):
+            if running.isActive:
+                running.stop()
+
+    stopping = threading.Thread(target=stop, name="eos-end-query", daemon=True)
+    stopping.start()
+    stopping.join(STOP_S_MAX)
 
 
 def _finish_s(text: str) -> float:

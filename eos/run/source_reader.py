@@ -27,7 +27,7 @@ from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.read_report import ReadReport
 from eos.spark.session import slots
-from eos.startup.source_state import above, below
+from eos.startup.source_state import above, below, source_client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +179,7 @@ class SourceReader:
         # encoded.
         divided += [[] for _ in range(max(1, min(tasks, targets)) - len(divided))]
         return ArrowSource(
-            self._client.settings,
+            source_client(plan, self._client).settings,
             self._client.profile,
             divided,
             rows_max=int(str(conf.get(_ROWS))),

@@ -28,6 +28,7 @@ from eos.startup.source_state import LiveSource
 from eos.startup.yarn_attempt import yarn_attempt
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
+from eos.transaction.group_mirror import GroupMirror
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.ownership_check import own_timeout_ms
 
@@ -49,8 +50,12 @@ class Acquired:
     left_open: Identity | None = None  # the open attempt that our fence aborted
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
+        """Return the object that commits. Close its `group` at the end."""
+        names, other, mirror = self.planned.names, self.planned.source_cluster, None
+        if other is not None:
+            mirror = GroupMirror(source.client, names.group, other.name, bus)
         return MicroBatches(
-            self.planned.names.pipeline,
+            names.pipeline,
             self.coordinator,
             self.ledger,
             position,
@@ -58,6 +63,7 @@ class Acquired:
             self.points,
             source,
             self.last,
+            mirror,
             failed=FailedAttempts(self._left_open()),
         )
 

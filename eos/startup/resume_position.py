@@ -76,8 +76,9 @@ def resume_position(
     require_same_topics(name, position, source.topic_ids(position.topic_ids))
     _require_all_read(planned, source, position, deadline)
     source.require_there(position.ends)
-    require_no_members(planned, source, deadline)
-    _compare_group(name, position, source, bus)
+    if planned.commits_group:
+        require_no_members(planned, source, deadline)
+        _compare_group(name, position, source, bus)
     return inherited(planned, last)
 
 
@@ -93,7 +94,8 @@ def starting_offsets(
 ) -> Mapping[TopicPartition, int]:
     """Return the offset of every source partition, as Spark needs them for a fresh checkpoint.
 
-    A partition that is not in the ledger is new. Its offset is -2: its earliest record.
+    `client` is the one of the source's cluster. A partition that is not in the ledger is new. Its
+    offset is -2: its earliest record.
     """
     partitions = _partitions(_source_topics(planned, client, deadline))
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
@@ -144,8 +146,9 @@ def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
     found = _source_topics(planned, source.client, deadline)
     partitions, name = _partitions(found), planned.names.pipeline
-    require_no_members(planned, source, deadline)
-    if not is_at_own_group(planned.source.start, planned.names.group):
+    if planned.commits_group:
+        require_no_members(planned, source, deadline)
+    if planned.commits_group and not is_at_own_group(planned.source.start, planned.names.group):
         _require_no_history(planned, source.group_offsets(partitions))
     ends = resolve(
         planned.source.start,
@@ -242,7 +245,7 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
 def _source_topics(
     planned: Plan, client: KafkaClient, deadline: Deadline
 ) -> Mapping[str, TopicInfo]:
-    own = (planned.names.ledger, *planned.sink_topics)
+    own = planned.topics_written_beside_source
     return source_topics(planned.source, client, deadline, own=own)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError
+from eos.errors import PromiseBrokenError, UsageError
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import require_same_topics
@@ -26,21 +26,52 @@ _TIMEOUT_MS = 60_000
 def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
     """Return the settings of Spark's Kafka source. Only a fresh checkpoint uses `starts`; an
     existing one has its own offsets."""
+    connection = planned.source_connection
     return SparkKafkaSource(
-        bootstrap=",".join(planned.bootstrap),
+        bootstrap=",".join(connection.bootstrap),
         topics=planned.source_topics,
         records_max=planned.source.max_records,
         partitions_min=planned.source.min_partitions,
         starts=starts,
         pattern=planned.source.pattern,
         waits_for=planned.waits_for,
-        client={**planned.client, **source_options(planned.security)},
+        client={**connection.client, **source_options(connection.security)},
     )
+
+
+def source_client(planned: Plan, client: KafkaClient) -> KafkaClient:
+    """Return the client of the source's cluster: `client` itself, unless the plan names another
+    cluster than that of the targets. The other client is closed with `client`."""
+    other = planned.source_cluster
+    return client if other is None else client.of_cluster(other.kafka)
+
+
+def require_other_cluster(planned: Plan, client: KafkaClient, deadline: Deadline) -> None:
+    """Raise UsageError if the source's cluster, which the plan names as another one, is the
+    targets' cluster. The pipeline could read its own output, and would commit its group twice."""
+    other = planned.source_cluster
+    if other is None:
+        return
+    cluster_id = source_client(planned, client).cluster_id(deadline)
+    if cluster_id == client.cluster_id(deadline):
+        name = planned.names.pipeline
+        raise UsageError(
+            "source_cluster_same",
+            f"{name}: the source's cluster {other.name!r} ({','.join(other.bootstrap)}) is the "
+            f"cluster of the targets ({','.join(planned.bootstrap)}): both have the id "
+            f"{cluster_id}",
+            hint="remove `source.kafka.cluster`: then one transaction has the records and the "
+            "group's offsets; or correct the cluster's addresses in the profile",
+            pipeline=name,
+            cluster=other.name,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """The source's current topics and offsets. Each method sends requests to the cluster."""
+    """The source's current topics and offsets. Each method sends requests to the cluster.
+
+    `client` is the one of the source's cluster (`source_client`)."""
 
     planned: Plan
     client: KafkaClient

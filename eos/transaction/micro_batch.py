@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, DedupRetryError, PromiseBrokenError, Recovery
 from eos.faults import Points
-from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
+from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity
 from eos.ledger import ranges
 from eos.ledger.group_offsets import GroupCheck
 from eos.ledger.ledger import Ledger
 from eos.ledger.ranges import Decision, PlannedBatch, require_same_topics
-from eos.ledger.record import AttemptRecord, Ends, Kind, LedgerRecord, Position, advanced, nested
+from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, advanced, nested
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction import attempt_events
@@ -25,28 +25,15 @@ from eos.transaction.attempt_events import explains, reason_of, recovery_of
 from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
+from eos.transaction.group_mirror import Group, GroupMirror
 from eos.transaction.measures import Measures
 from eos.transaction.ownership_check import OwnershipCheck
+from eos.transaction.source_view import SourceView
 
 ATTEMPTS_MAX = 3
 # Time limit for the driver's requests in one step of a transaction, retries included. If EndTxn
 # does not finish within it, the next startup resolves the transaction: no record is lost.
 STEP_TIMEOUT_MS = 60_000
-
-
-class SourceView(Protocol):
-    """Read-only lookups in Kafka that a micro-batch needs. `startup/source_state.py` implements
-    them."""
-
-    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Return Kafka's topic id for each topic name. Raise PromiseBrokenError if a topic does not
-        exist."""
-
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
-
-    def group_offsets(
-        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
-    ) -> Ends: ...
 
 
 class Outcome(Enum):
@@ -72,12 +59,13 @@ class MicroBatches:
     points: Points
     source: SourceView
     last: InitVar[LedgerRecord | None] = None  # the ledger's last record; None if it is empty
+    mirror: InitVar[GroupMirror | None] = None  # if the transactions have no group offsets
     failed: FailedAttempts = field(default_factory=FailedAttempts)
     measures: Measures = field(default_factory=Measures)
     is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # time of the last commit
     ownership: OwnershipCheck = field(init=False)
-    group: GroupCheck = field(init=False)
+    group: Group = field(init=False)
     # Producer id and epoch of an attempt whose transaction may still be open. NO_IDENTITY if there
     # is none.
     _open: Identity = field(default=NO_IDENTITY, init=False)
@@ -85,11 +73,11 @@ class MicroBatches:
     # A micro-batch and an idle refresh never run at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __post_init__(self, last: LedgerRecord | None) -> None:
+    def __post_init__(self, last: LedgerRecord | None, mirror: GroupMirror | None) -> None:
         self.ownership = OwnershipCheck(self.pipeline, self.coordinator, self.ledger)
         if last is not None:
             self.ownership.last, self.ownership.last_offset = last.identity, last.offset
-        self.group = GroupCheck(self.source, self.bus)
+        self.group = mirror or GroupCheck(self.source, self.bus)
         self.coordinator.rejected = lambda error: self.bus.emit(attempt_events.rejection(error))
 
     @property
@@ -351,7 +339,7 @@ class MicroBatches:
     def _commit(
         self, identity: Identity, after: Position, record: bytes, marks: list[float]
     ) -> None:
-        """Write the ledger record, add the group offsets, and commit the transaction.
+        """Write the ledger record, add the group offsets if they are on this cluster, and commit.
 
         Return if it is committed. Raise AttemptFailedError if it is certainly not, and FencedError
         if another instance took over. If the result of EndTxn is unknown and the ledger can't be
@@ -365,8 +353,9 @@ class MicroBatches:
         marks.append(time.monotonic())
 
         reached("offsets:before")
+        offsets = self.group.in_transaction(after.ends)
         self.coordinator.commit_offsets(
-            {tp: CommittedOffset(end) for tp, end in after.ends.items()}, deadline
+            {tp: CommittedOffset(end) for tp, end in offsets.items()}, deadline
         )
         reached("offsets:after")
         marks.append(time.monotonic())
@@ -383,7 +372,7 @@ class MicroBatches:
         self.ownership.last, self.ownership.last_offset = identity, offset
         self._open = NO_IDENTITY
         self.failed.clear()
-        self.group.committed()
+        self.group.committed(after.ends)
         reached("end_txn_answered:after")
         self.last_at = time.monotonic()
         marks.append(self.last_at)

@@ -55,16 +55,16 @@ class Verification:
         ledger_id: str,
         point: Point | None,
         progress: Progress,
+        cluster: ClusterView,
+        sources: Reader,
     ) -> None:
         self._subject, self._reader, self._progress = subject, reader, progress
+        self._cluster, self._source_reader = cluster, sources
         self._ledger_id = ledger_id
         self._findings = Findings()
         self._chain = CommitChain()
         log = self._read_stamps if subject.places is not None else None
         names = subject.names
-        self._cluster = ClusterView(
-            reader.client, names.transactional_id, names.group, names.ledger
-        )
         self._letters = DeadLetterReader(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
@@ -351,15 +351,14 @@ class Verification:
         covered = {
             tp: span for tp, span in self._chain.covered.items() if self._is_same(tp.topic, low)
         }
-        bounds = self._reader.bounds(list(covered))
+        reader = self._source_reader
+        bounds = reader.bounds(list(covered))
         found = []
         for tp, (start, end) in sorted(covered.items()):
-            source = SourcePartition(
-                tp, start, end, self._reader.retention(tp.topic), self._findings
-            )
+            source = SourcePartition(tp, start, end, reader.retention(tp.topic), self._findings)
             first, stable = bounds[tp].start, bounds[tp].stable
             self._progress.expects(max(0, min(end, stable) - max(start, first)))
-            self._reader.source(source, bounds[tp])
+            reader.source(source, bounds[tp])
             found.append(source)
         return found
 
@@ -369,21 +368,22 @@ class Verification:
         They begin at the log's start, even if the verification resumes later, because an old record
         may prove that a newer one is a duplicate.
         """
-        places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
+        places, reader = self._subject.places, self._source_reader
+        bounds = reader.bounds([tp])[tp]
         assert places is not None, "only a pipeline with stamps needs them"
         end = min(end, bounds.stable)
         begin = min((start for start, _ in self._dropped.covered[tp]), default=end)
-        is_cut = bounds.start > begin or self._reader.retention(tp.topic).is_compacted
+        is_cut = bounds.start > begin or reader.retention(tp.topic).is_compacted
         if self._level is not None and not self._is_same(tp.topic, self._level):
             return Log(lambda: iter(()), is_cut=True)
         self._progress.expects(max(0, end - bounds.start))
-        return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
+        return Log(lambda: reader.stamps(tp, end, places), is_cut=is_cut)
 
     def _is_same(self, topic: str, low: LedgerLevel) -> bool:
         """Return whether the topic still has the topic id in the ledger. If not, report it."""
         if topic in self._same_topics:
             return self._same_topics[topic]
-        found = self._reader.client.topics([topic], short_deadline())
+        found = self._source_reader.client.topics([topic], short_deadline())
         require_seen(found)
         now = found[topic]
         known = low.topic_ids.get(topic, now.topic_id)

@@ -10,7 +10,7 @@ from support.errors import raises
 
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError, UnavailableError
-from eos.kafka import admin
+from eos.kafka import groups
 
 UNSTABLE = SimpleNamespace(groups=[SimpleNamespace(error_code=88, topics=[])])
 
@@ -33,7 +33,7 @@ class Cluster:
 
 def fetch(*answers: Any) -> object:
     cluster: Any = Cluster(*answers)
-    return admin.committed_offsets(cluster, "group", None, Deadline.after_ms(60_000))
+    return groups.committed_offsets(cluster, "group", None, Deadline.after_ms(60_000))
 
 
 def test_a_request_that_ran_out_of_time_does_not_hide_the_earlier_answer() -> None:

@@ -106,7 +106,9 @@ class Clock:
 
 
 def observer_of(url: str, clock: Callable[[], float], **values: Any) -> RunLineage:
-    of = LineageOfPlan("eos", "orders", is_bounded=False, kafka="kafka://a:1", **values)
+    of = LineageOfPlan(
+        "eos", "orders", is_bounded=False, kafka_in="kafka://a:1", kafka="kafka://a:1", **values
+    )
     return RunLineage(of, client_of(url, "api/v1/lineage", {}), 60, clock)
 
 

@@ -32,8 +32,7 @@ from eos.observe import events
 from eos.observe.exposition import Endpoint
 from eos.observe.joined_metrics import JoinedMetrics
 from eos.observe.metrics import RunMetrics
-from eos.run import pipeline as pipeline_module
-from eos.run import restarts, several
+from eos.run import restarts, several, shutdown
 from eos.run.host import Host
 from eos.run.prepared import RunOptions
 from eos.run.restarts import PAUSE_S_MAX, Progress, pause_s, run_with_restarts, worst
@@ -98,8 +97,8 @@ def test_a_query_whose_stop_hangs_is_waited_for_within_bounds(
 ) -> None:
     released = threading.Event()
     query: Any = SimpleNamespace(isActive=True, stop=released.wait)
-    monkeypatch.setattr(pipeline_module, "STOP_S_MAX", 0.05)
-    pipeline_module._end_query(query)
+    monkeypatch.setattr(shutdown, "STOP_S_MAX", 0.05)
+    shutdown.end_query(query)
     assert not released.is_set()
     released.set()
 
