@@ -16,7 +16,6 @@ from eos.local.java import find_java
 
 CHECKOUT = Path(__file__).parents[2]
 MASTER = "local[2]"
-NO_SHARES: Mapping[str, float] = {}
 NOTHING: Mapping[str, str] = {}
 CONF = {
     "spark.driver.memory": "1g",
@@ -38,20 +37,16 @@ def run_arms(
     rounds: int,
     timeout_s: float,
     *,
-    records: int = 0,
-    shares: Mapping[str, float] = NO_SHARES,
     partitions: int = 4,
-    warm: str = "",
     script: str = "arms_job.py",
     conf: Mapping[str, str] = NOTHING,
     without: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What each arm took in each round; without round 0, which only warms up, if there are more.
+    """Run the arms in turns, and return what each took in each round. Round 0 only warms up, and is
+    left out if there are more.
 
-    `records` are in the source, for arms that have to be told; `shares` what part of them an arm
-    gets that would take too long; `partitions` are the target's; `warm` is a smaller source for
-    round 0; `script` is what spark-submit is given, `conf` beside the usual settings, and `without`
-    is for that script.
+    `partitions` is the number of the target's partitions. spark-submit runs `script`, with `conf`
+    added to the usual settings. `without` is for that script.
     """
     results = folder / "results"
     settings = {
@@ -59,9 +54,6 @@ def run_arms(
         "broker_pids": [node.pids()["broker_pid"] for node in broker.nodes],
         "source": source,
         "partitions": partitions,
-        "records": records,
-        "shares": dict(shares),
-        "warm": warm or source,
         "records_a_micro_batch": records_a_micro_batch,
         "rounds": rounds,
         "arms": list(arms),
@@ -90,16 +82,6 @@ def run_arms(
         archive.make_later(classes, spark.dump_command(words), made)
     runs = [json.loads(line) for line in results.read_text().splitlines()]
     return [run for run in runs if run["round"] or not rounds]
-
-
-def ratios(
-    runs: Sequence[Mapping[str, Any]], arm: str, figure: str, share: float = 1
-) -> list[float]:
-    """To eos, of neighbours in a round: what the machine did to one it did to both. Without the
-    rounds in which the arm failed."""
-    of_eos = {run["round"]: run[figure] for run in runs if run["arm"] == "eos"}
-    through = [run for run in runs if run["arm"] == arm and "failed" not in run]
-    return [run[figure] / share / of_eos[run["round"]] for run in through]
 
 
 def command(conf: Mapping[str, str] = NOTHING, *, with_delta: bool = False) -> list[str]:

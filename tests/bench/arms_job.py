@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import uuid
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,7 +26,6 @@ CHECKOUT = Path(__file__).parents[2]
 sys.path.insert(0, str(CHECKOUT))
 sys.path.insert(0, str(CHECKOUT / "tests"))
 
-from bench import loops, parts  # noqa: E402
 from support.processes import cpu_seconds_of, cpu_seconds_of_session, forget_peaks, peaks_mb  # noqa: E402
 
 from eos.observe import events  # noqa: E402
@@ -45,10 +42,6 @@ source: {{kafka: {{topic: {source}, max_records: {records}}}}}
 sink: {{kafka: {{topic: {target}}}}}
 trigger: {{available_now: true}}
 """
-
-# What a person would set who wants Spark's own sink to be quick.
-TUNED = {"linger.ms": "20", "batch.size": "262144", "compression.type": "lz4"}
-SINKS: dict[str, dict[str, str]] = {"spark": {}, "spark_tuned": TUNED}
 
 
 class Collected:
@@ -87,8 +80,6 @@ class Job:
         self.partitions: int = settings["partitions"]
         self.batch: int = settings["records_a_micro_batch"]
         self.brokers: list[int] = settings["broker_pids"]
-        self.records: int = settings["records"]
-        self.shares: dict[str, float] = settings["shares"]
         self.root = Path(settings["root"])
         self.spark: SparkSession = open_session("bench")
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -112,34 +103,23 @@ class Job:
         heard = Collected()
         forget_peaks(os.getsid(0))
         used, started = self._cpu_seconds(), time.monotonic()
-        told: dict[str, Any] = {}
         if arm == "eos":
             self._eos(name, heard)
-        elif arm in loops.LOOPS:
-            told = self._loop(name, arm)
-        elif arm in parts.PARTS:
-            place = self._pipeline(name)
-            parts.run(arm, self.spark, self.bootstrap, self.source, place, self.partitions)
-            told = {"records": self.records}
         else:
-            try:
-                self._spark(name, SINKS[arm])
-            except StreamingQueryException as failed:  # a finding about Spark's sink, like others
-                told = {"records": 0, "failed": str(failed)}
+            self._spark(name)
         seconds = time.monotonic() - started
         found = {
             "arm": arm,
             "round": number,
             "seconds": round(seconds, 3),
             "cpu_seconds": round(self._cpu_seconds() - used, 2),
-            **(told or self._progress()),
+            **self._progress(),
             "transactions_ms": [
                 [round(ms, 1) for ms in (c.run_ms, c.ledger_ms, c.offsets_ms, c.end_ms)]
                 for c in heard.commits
             ],
         }
-        if arm not in loops.LOOPS:
-            found |= peaks_mb(os.getsid(0))
+        found |= peaks_mb(os.getsid(0))
         if arm == "eos":
             found["records"] = sum(commit.records_out for commit in heard.commits)
         self.admin.delete_topics([name])[name].result(30)
@@ -163,17 +143,6 @@ class Job:
         recent = self.queries[-1].recentProgress
         return [p for p in recent if any(s["startOffset"] != s["endOffset"] for s in p["sources"])]
 
-    def _loop(self, name: str, client: str) -> dict[str, Any]:
-        """In a process of its own, which counts to our session. A slow one gets a share of the
-        records."""
-        share = round(self.records * self.shares.get(client, 1))
-        place = self.root / "loop.json"
-        settings = {"bootstrap": self.bootstrap, "source": self.source, "target": name}
-        place.write_text(json.dumps({**settings, "records": share, "batch": self.batch}))
-        words = [sys.executable, loops.__file__, client, str(place)]
-        told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-        return dict(json.loads(told.splitlines()[-1]))
-
     def _pipeline(self, name: str) -> Path:
         place = self.root / "pipelines" / name / "pipeline.yaml"
         place.parent.mkdir(parents=True)
@@ -190,7 +159,7 @@ class Job:
         with _heard_by(heard):
             pipeline.run(place, RunOptions(str(profile), self.bootstrap))
 
-    def _spark(self, name: str, options: dict[str, str]) -> None:
+    def _spark(self, name: str) -> None:
         checkpoint = self.root / "checkpoint"
         shutil.rmtree(checkpoint, ignore_errors=True)
         stream = (
@@ -204,8 +173,6 @@ class Job:
         )
         writer = stream.writeStream.format("kafka").option("topic", name)
         writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
-        for key, value in options.items():
-            writer = writer.option(f"kafka.{key}", value)
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         query.start().awaitTermination()
 
@@ -216,7 +183,6 @@ def main() -> None:
     with Path(settings["results"]).open("w") as results:
         for number in range(settings["rounds"] + 1):
             for arm in settings["arms"]:
-                job.source = settings["source" if number else "warm"]
                 results.write(json.dumps(job.run(arm, number)) + "\n")
                 results.flush()
     job.spark.stop()

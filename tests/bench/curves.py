@@ -13,21 +13,18 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.arms import CHECKOUT, ratios
+from bench.arms import CHECKOUT
 from bench.plot import Chart, Line, Point
 
 CHARTS = CHECKOUT / "docs" / "benchmarks"
-SHAPES = {"spark": "Spark's sink, default", "spark_tuned": "Spark's sink, tuned"}
 SMALL = {
     "eos": "eos",
     "spark": "Spark's sink, default",
     "spark_files": "Spark's sink, our checkpoint setting",
 }
-RATIO = "records a second, eos / Spark's sink"
 FIRST = 3  # micro-batches of a turn, which are the query's start
 
 Kept = Mapping[str, Any]
@@ -43,25 +40,6 @@ def kept(folders: Iterable[Path]) -> dict[str, Any]:
 
 def _name(path: Path) -> str:
     return path.name  # its time
-
-
-def by_shape(title: str, x: str, sizes: Mapping[str, float], found: Kept) -> Chart | None:
-    """eos beside each kind of Spark's sink; `sizes` by a shape's name."""
-    runs = {size: found.get(f"shape_{name}") for name, size in sizes.items()}
-    there = {size: each for size, each in runs.items() if each}
-    lines = []
-    for arm, name in SHAPES.items():
-        each = {size: ratios(of, arm, "seconds") for size, of in there.items()}
-        points = [_point(size, values) for size, values in each.items() if values]
-        often = {size: _failed(of, arm) for size, of in there.items()}
-        lines.append(Line(name, points, {size: told for size, told in often.items() if told}))
-    return Chart(title, x, RATIO, lines, even=1.0) if there else None
-
-
-def _failed(runs: Sequence[Mapping[str, Any]], arm: str) -> str:
-    rounds = [run for run in runs if run["arm"] == arm]
-    count = sum("failed" in run for run in rounds)
-    return f"{count} of {len(rounds)}" if count else ""
 
 
 def small(found: Kept) -> Chart | None:
@@ -111,25 +89,9 @@ def _point(x: float, values: Sequence[float]) -> Point:
 class Drawing:
     chart: Callable[[Kept], Chart | None]
     words: str  # for `./tests/run bench -k`
-    shapes: Sequence[str] = ()  # of `shapes.py`, that are in it
 
 
-def over(title: str, x: str, words: str, sizes: Mapping[str, float]) -> Drawing:
-    return Drawing(partial(by_shape, title, x, sizes), words, list(sizes))
-
-
-BATCHES = {f"batch_{size}": size for size in (1_000, 10_000, 100_000, 1_000_000, 4_000_000)}
-TARGETS = {f"targets_{count}": count for count in (1, 4, 50, 200)}
-BYTES = {"value_180b": 180, "value_1kb": 1_000, "value_10kb": 10_000}
-DRAWINGS = {
-    "batches": over(
-        "Throughput over the micro-batch's size", "records a micro-batch", "batch_", BATCHES
-    ),
-    "targets": over("Throughput over target partitions", "target partitions", "targets", TARGETS),
-    "records": over("Throughput over the record's size", "bytes a record", "value", BYTES),
-    "small": Drawing(small, "steady_stream"),
-    "dedup": Drawing(dedup, "follows_what"),
-}
+DRAWINGS = {"small": Drawing(small, "steady_stream"), "dedup": Drawing(dedup, "follows_what")}
 
 
 def draw(found: Kept, into: Path) -> list[str]:

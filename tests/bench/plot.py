@@ -7,8 +7,8 @@ size, mostly over decades, and the words are inside. Colours are the report's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from bench.svg import Shape, picture, shape
 
@@ -32,16 +32,13 @@ class Point:
 class Line:
     name: str
     points: Sequence[Point]
-    # By x: of how many rounds how many did not get through.
-    failed: Mapping[float, str] = field(default_factory=dict)
 
     def cell(self, x: float) -> str:
-        told = [
+        return ", ".join(
             f"{_digits(p.median)} ({_digits(p.least)} to {_digits(p.most)})"
             for p in self.points
             if p.x == x
-        ]
-        return ", ".join([*told, *([f"{self.failed[x]} failed"] if x in self.failed else [])])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,6 @@ class Chart:
     x: str
     y: str
     lines: Sequence[Line]
-    even: float | None = None  # where neither side is ahead: a line across
     is_log: bool = False  # of y; x is always
 
     def svg(self) -> str:
@@ -73,9 +69,7 @@ class Chart:
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
     def _sizes(self) -> list[float]:
-        return sorted(
-            {x for line in self.lines for x in (*(p.x for p in line.points), *line.failed)}
-        )
+        return sorted({point.x for line in self.lines for point in line.points})
 
     def _ends(self) -> tuple[float, float]:
         """Of the y axis."""
@@ -84,7 +78,7 @@ class Chart:
         if self.is_log:
             least = min((point.least for point in points), default=1.0)
             return 10.0 ** math.floor(math.log10(least)), 10.0 ** math.ceil(math.log10(most))
-        return 0.0, nice(max(most, self.even or 0))
+        return 0.0, nice(most)
 
     def _x(self, value: float) -> float:
         sizes = self._sizes()
@@ -110,9 +104,6 @@ class Chart:
             y = f"{self._y(step):.1f}"
             yield shape("path", class_="grid", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
             yield shape("text", f"{step:,g}", x=_LEFT - 8, y=y, dy="4", text_anchor="end")
-        if self.even is not None:
-            y = f"{self._y(self.even):.1f}"
-            yield shape("path", class_="even", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
         foot = _HEIGHT - _FOOT
         for x in self._sizes():
             yield shape("text", _size(x), x=f"{self._x(x):.1f}", y=foot + 20, text_anchor="middle")
@@ -146,11 +137,6 @@ class Chart:
                 cx=f"{x:.1f}",
                 cy=median,
                 r=4,
-            )
-        for size, often in line.failed.items():
-            x, y = f"{self._x(size) + beside:.1f}", _HEIGHT - _FOOT - 8
-            yield shape(
-                "text", f"{often} failed", class_=f"{shade} failed", x=x, y=y, text_anchor="middle"
             )
 
 

@@ -34,5 +34,4 @@ class Job(arms_job.Job):
 
 if __name__ == "__main__":
     arms_job.Job = Job
-    arms_job.SINKS[FILES] = {}
     arms_job.main()

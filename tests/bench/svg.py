@@ -18,14 +18,12 @@ text { font: 13px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: va
 .title { font-size: 15px; font-weight: 600; fill: var(--ink); }
 .ground { fill: var(--card); }
 .grid { stroke: var(--line); }
-.even { stroke: var(--ink); stroke-dasharray: 5 4; }
 .one { --shade: var(--committed); }
 .two { --shade: var(--redone); }
 .three { --shade: var(--written); }
 .curve, .spread { stroke: var(--shade); fill: none; stroke-width: 2; }
 .spread { stroke-width: 1.5; }
 .point { fill: var(--shade); }
-.failed { fill: var(--shade); font-weight: 600; }
 .range { stroke: var(--ink); stroke-width: 1.5; }
 """
 )

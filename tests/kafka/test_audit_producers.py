@@ -15,6 +15,7 @@ import pytest
 from support import audit as kept
 from support.audit import CopyingPipeline, check_producers, producer_states, projection
 from support.doubles import At
+from support.errors import in_turn
 from support.pipeline_copy import Copy
 from support.recovery import run_verb, soon
 from support.verbs import audit
@@ -132,7 +133,7 @@ POINTS_OF_TABLES = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS_OF_TABLES)
+@pytest.mark.parametrize("point", in_turn(POINTS_OF_TABLES, 1, every=4))
 def test_whoever_dies_between_the_two_tables_leaves_neither_ahead(scenes, client, location, point):
     scene = scenes.new(40)
     ran(scene)

@@ -101,6 +101,7 @@ def drained(job: Job) -> Copy:
         return copy
 
 
+@pytest.mark.long
 def test_each_record_comes_out_once_whenever_it_dies(deduped: Job) -> None:
     upstream = Upstream(deduped)
     for turn, step in enumerate(STEPS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+import pytest
 from support.owners import Forked
 from support.proxy_rules import ALWAYS, Do
 from support.scenes import ProxiedKafka
@@ -16,6 +17,7 @@ def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
+@pytest.mark.long
 def test_a_process_without_file_descriptors_ends_and_the_next_goes_on(
     proxied: ProxiedKafka, job
 ) -> None:

@@ -28,6 +28,7 @@ def written(proxied: ProxiedKafka, job: Job) -> int:
     return len(kafka_io.read(proxied.bootstrap, job.target, "read_uncommitted"))
 
 
+@pytest.mark.long
 def test_of_a_writer_that_gave_up_it_is_refused(proxied, job):
     """What it sent first is answered; what it sent then is on its way while all else is lost."""
     small = job(records=RECORDS, request_timeout_ms=300, transaction_timeout_ms=5_000)

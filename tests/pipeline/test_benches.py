@@ -17,8 +17,7 @@ SOURCE, PRODUCERS, PARTITIONS = "benches.small", 100, 4
 RECORDS = 2 * PRODUCERS
 # Arms that are alike but for settings are left out.
 JOBS = {
-    "arms_job.py": ["eos", "spark", "confluent", "kafka_python"],
-    "small_job.py": ["eos", "spark_files", "read", "shuffle"],
+    "small_job.py": ["eos", "spark", "spark_files"],
     "cold_job.py": ["eos"],
     "rows_job.py": ["none", "arrow", "pandas_sql"],
     "dedup_job.py": ["without", "partition", "json_producer"],
@@ -51,12 +50,11 @@ def source(broker: EmbeddedKafka) -> str:
 @pytest.mark.parametrize("script", JOBS)
 def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_path: Path) -> None:
     arms = JOBS[script]
-    given: dict[str, Any] = {"records": RECORDS, "partitions": PARTITIONS, "script": script}
+    given: dict[str, Any] = {"partitions": PARTITIONS, "script": script}
     runs = run_arms(broker, tmp_path, source, arms, PRODUCERS, 0, 280, **given)
     assert [run["arm"] for run in runs] == arms
     for run in runs:
         assert run["records"] == RECORDS, run
-        assert "failed" not in run
     assert TOLD.get(script, set()) <= set(runs[0])
 
 

@@ -72,6 +72,7 @@ def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_t
     assert parsed(fresh, newest(fresh)) == after
 
 
+@pytest.mark.long
 def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
     project: Project, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_each_key_once_whatever_died_when(made: Project) -> None:
     assert came_out(made) == expected(range(160))
 
 
+@pytest.mark.long
 def test_each_key_once_as_long_as_it_is_known(made: Project) -> None:
     made.declare(80, PARTITIONS, text=PIPELINE)
     send(made, [*range(50), *range(25, 50)])

@@ -82,6 +82,7 @@ def once(epoch: int, numbers: Iterable[int]) -> Counter[str]:
     return Counter(f"{epoch}:{number} appended" for number in numbers)
 
 
+@pytest.mark.long
 def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     """The producer resends to other partitions, restarts, and a replaced instance wakes up again.
 

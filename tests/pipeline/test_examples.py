@@ -84,6 +84,7 @@ def test_what_fans_out_is_where_it_belongs_once_although_an_attempt_failed(
     assert {record.headers for record in large} == {(("placed", DAY.encode()),)}
 
 
+@pytest.mark.long
 def test_a_session_is_told_once_when_it_is_over_whichever_run_saw_its_clicks(
     project: Project,
 ) -> None:

@@ -99,6 +99,7 @@ def test_tables_that_lack_a_micro_batch_are_caught_up(left: EmbeddedKafka, resum
     require_each_once([str(n) for n in range(0, 40, 2)], keys(left, "orders.open"))
 
 
+@pytest.mark.long
 def test_dedup_knows_what_producers_sent_before(left: EmbeddedKafka, resume: Any) -> None:
     def payment(n: int) -> dict[str, Any]:
         stamp = {

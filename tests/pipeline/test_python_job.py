@@ -113,7 +113,8 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
     assert "[job_check_unsupported]" in done.stderr
 
 
-@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic = f"python-killed-{moment}"
     filled(broker, topic)
@@ -176,6 +177,7 @@ def files(folder: Path, numbers: range) -> None:
         (folder / "files" / f"{start}.json").write_text("\n".join(lines))
 
 
+@pytest.mark.long
 def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     broker: Kafka, tmp_path: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
+@pytest.mark.long
 def test_the_guides_program_runs(broker: Kafka, tmp_path: Path) -> None:
     """All blocks of docs/python.md, one after another, as one program."""
     text = "\n".join(text for name, text in blocks("python") if name.startswith("python.md"))

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import pyarrow as pa
 import pytest
 from bench.arms import CHECKOUT
+from bench.contents import rows_of
 from bench.curves import DRAWINGS, draw, kept
 from bench.plot import Chart, Line, Point
-from bench.shapes import SHAPES, Shape
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -21,32 +21,12 @@ def turn(arm: str, number: int, seconds: float, **more: Any) -> dict[str, Any]:
     return {"arm": arm, "round": number, "seconds": seconds, **more}
 
 
-def targets(name: str, spark: list[dict[str, Any]]) -> dict[str, Any]:
-    ours = [turn("eos", 1, 10.0), turn("eos", 2, 20.0)]
-    return {f"shape_targets_{name}": [*ours, *spark, turn("spark_tuned", 1, 5.0)]}
-
-
 def svg(path: Path) -> ET.Element:
     return ET.fromstring(path.read_text(encoding="utf-8"))
 
 
 def words(drawn: ET.Element) -> list[str]:
     return [each.text or "" for each in drawn.iter(f"{SVG}text")]
-
-
-def test_a_ratio_is_of_neighbours_and_what_failed_is_said(tmp_path: Path) -> None:
-    found = {
-        **targets("4", [turn("spark", 1, 12.0), turn("spark", 2, 30.0)]),
-        **targets("50", [turn("spark", 1, 12.0), turn("spark", 2, 99.0, failed="refused")]),
-        **targets("200", [turn("spark", 1, 99.0, failed="refused")]),
-    }
-    said = "\n".join(draw(found, tmp_path))
-    assert "| 4 | 1.35 (1.20 to 1.50) | 0.50 (0.50 to 0.50) |" in said
-    assert "| 50 | 1.20 (1.20 to 1.20), 1 of 2 failed | 0.50 (0.50 to 0.50) |" in said
-    assert "| 200 | 1 of 1 failed | 0.50 (0.50 to 0.50) |" in said
-    drawn = svg(tmp_path / "targets.svg")
-    assert {"1 of 1 failed", "1 of 2 failed", "4", "200", "target partitions"} <= set(words(drawn))
-    assert [path.name for path in tmp_path.iterdir()] == ["targets.svg"]
 
 
 def test_a_small_micro_batch_is_the_median_of_all_without_the_first_of_a_turn(
@@ -108,22 +88,16 @@ def test_nothing_kept_says_what_to_run(tmp_path: Path) -> None:
     assert "small: nothing is kept, run ./tests/run bench -k steady_stream" in said
 
 
-@pytest.mark.parametrize(
-    "shape", [each for each in SHAPES if "value" in each.name], ids=lambda of: of.name
-)
-def test_records_of_each_size_compress_alike(shape: Shape) -> None:
-    _, values = shape.rows()
-    sample = b"".join(values[: 300_000 // shape.value_bytes])
+@pytest.mark.parametrize("size", [100, 180, 1_000, 10_000])
+def test_records_of_each_size_compress_alike(size: int) -> None:
+    _, values = rows_of(100_000, size)
+    sample = b"".join(values[: 300_000 // size])
     times = len(sample) / len(pa.compress(sample, codec="lz4", asbytes=True))
     assert 2.5 < times < 4
-    assert {len(value) for value in values} == {shape.value_bytes}
+    assert {len(value) for value in values} == {size}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_what_is_to_be_run_is_there(name: str) -> None:
-    drawing, shapes = DRAWINGS[name], {shape.name for shape in SHAPES}
-    if drawing.shapes:
-        assert set(drawing.shapes) <= {each for each in shapes if drawing.words in each}
-    else:
-        tests = (CHECKOUT / "tests" / "bench").glob("test_*.py")
-        assert any(drawing.words in path.read_text(encoding="utf-8") for path in tests)
+    tests = (CHECKOUT / "tests" / "bench").glob("test_*.py")
+    assert any(DRAWINGS[name].words in path.read_text(encoding="utf-8") for path in tests)

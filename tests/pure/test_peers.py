@@ -167,18 +167,23 @@ def test_the_page_gets_a_table_and_a_picture_and_keeps_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "WORKLOADS_PAGE", tmp_path / "workloads.md")
     monkeypatch.setattr(page, "PICTURE", tmp_path / "charts" / "peers.svg")
+    monkeypatch.setattr(page, "RAW", tmp_path / "charts" / "peers.json")
     page.PICTURE.parent.mkdir()
     page.PAGE.write_text(f"# Before\n\n{page.BEGIN}\nold\n{page.END}\n\nAfter.\n")
+    page.WORKLOADS_PAGE.write_text(f"{page.BEGIN}\n{page.END}\n")
     runs = [run("eos", 1, 2.0), run("flink", 1, 3.0), run("spark", 1, 1.0, wrong="7 of 8")]
     kept = {"peers_pass_through": {"runs": runs, "left_out": {"quix": "no pip"}, "records": 5_000}}
     measured = tmp_path / "measured"
     measured.mkdir()
     content = {"machine": "2 cores", "measurements": {"other": 1, **kept}}
     (measured / "1.json").write_text(json.dumps(content))
-    found, machine = page.newest([measured])
-    assert (found, machine) == (kept, "2 cores")
-    page.write(found, machine)
+    found = page.newest([measured])
+    assert found == {"peers_pass_through": {**kept["peers_pass_through"], "machine": "2 cores"}}
+    page.write(found)
+    assert page.newest([]) == found
+    assert "| pass-through | 500,000 | 1.5 (1.5 to 1.5) |" in page.WORKLOADS_PAGE.read_text()
     text = page.PAGE.read_text()
     assert text.startswith("# Before\n")
     assert text.endswith("\n\nAfter.\n")

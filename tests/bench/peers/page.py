@@ -1,9 +1,10 @@
-"""Writes the first table and picture of docs/benchmarks.md from what the benchmark measured.
+"""Writes the tables of peers in the docs, and their picture, from what the benchmark measured.
 
     PYTHONPATH=tests .venv/bin/python -m bench.peers.page [FOLDER ...]
 
 A folder has the files of `./tests/run bench -k peers`; the default is `.eos/bench`. The newest
-measurement of each workload counts. The rest of the page is not changed.
+measurement of each workload counts, and is kept in docs/benchmarks/peers.json. The rest of the
+pages is not changed.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from bench.peers.summary import Latency, Range, Summary, digits, latencies, summ
 from bench.peers.workloads import EVERYONE, WORKLOADS
 
 PAGE = CHECKOUT / "docs" / "benchmarks.md"
+WORKLOADS_PAGE = CHECKOUT / "docs" / "benchmarks-peers.md"
 PICTURE = CHECKOUT / "docs" / "benchmarks" / "peers.svg"
+RAW = PICTURE.with_suffix(".json")
 BEGIN, END = "<!-- bench.peers.page writes this part -->", "<!-- end of that part -->"
 _OWN = "eos"
 _ABSENT = ""
 Kept = Mapping[str, Mapping[str, Any]]
 
 
-def newest(folders: Iterable[Path]) -> tuple[dict[str, Any], str]:
-    """Return the newest measurements by name, and the machine of the last one."""
-    found: dict[str, Any] = {}
-    machine = ""
+def newest(folders: Iterable[Path]) -> dict[str, Any]:
+    """Return the newest measurements by name, each with its machine; also those kept earlier."""
+    found: dict[str, Any] = json.loads(RAW.read_text(encoding="utf-8")) if RAW.exists() else {}
     for path in sorted((p for each in folders for p in each.glob("*.json")), key=_file_name):
         content = json.loads(path.read_text(encoding="utf-8"))
-        ours = {k: v for k, v in content["measurements"].items() if k.startswith("peers_")}
-        found |= ours
-        machine = content["machine"] if ours else machine
-    return found, machine
+        for name, measured in content["measurements"].items():
+            if name.startswith("peers_"):
+                found[name] = {**measured, "machine": content["machine"]}
+    return found
 
 
 def _file_name(path: Path) -> str:
@@ -100,16 +102,23 @@ def picture(kept: Kept) -> BarChart:
     )
 
 
-def write(kept: Kept, machine: str) -> None:
-    """Replace the part of the page between the two marks, and the picture."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    counts = [of["records"] for name, of in kept.items() if name == "peers_pass_through"]
-    about = f"{counts[0]:,} records. The machine had {machine}." if counts else ""
+def write(kept: Kept) -> None:
+    """Replace the generated part of both pages, the picture and the stored measurements."""
+    copied = kept["peers_pass_through"]
+    about = f"{copied['records']:,} records. The machine had {copied['machine']}."
     image = f"![What each system takes to copy a topic]({PICTURE.parent.name}/{PICTURE.name})"
-    part = "\n\n".join([BEGIN, table(kept), image, about, *_left_out(kept), END])
-    PAGE.write_text(f"{before}{part}{after}", encoding="utf-8")
+    _replace(PAGE, [table(kept), image, about, *_left_out(kept)])
+    _replace(WORKLOADS_PAGE, [workloads_table(kept)])
     PICTURE.write_text(f"{picture(kept).svg()}\n", encoding="utf-8")
+    RAW.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _replace(page: Path, parts: Sequence[str]) -> None:
+    """Replace the part of a page between the two marks."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    part = "\n\n".join([BEGIN, *parts, END])
+    page.write_text(f"{before}{part}{after}", encoding="utf-8")
 
 
 def _runs(kept: Kept, name: str) -> Sequence[Mapping[str, Any]]:
@@ -155,10 +164,10 @@ def _left_out(kept: Kept) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    kept, machine = newest([Path(word) for word in words] or [CHECKOUT / ".eos" / "bench"])
+    kept = newest([Path(word) for word in words] or [CHECKOUT / ".eos" / "bench"])
     if "peers_pass_through" not in kept:
         sys.exit("nothing to write: run ./tests/run bench -k 'peers and pass_through' first")
-    write(kept, machine)
+    write(kept)
     print(f"{table(kept)}\n\n{workloads_table(kept)}")
 
 

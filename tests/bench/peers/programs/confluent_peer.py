@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from bench.loops import confluent
+from bench.peers.confluent_loop import confluent
 from bench.peers.programs.turns import Turn, serve
 
 
