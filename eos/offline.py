@@ -1,4 +1,9 @@
-"""The environment variable EOS_OFFLINE=1, with which a run downloads nothing."""
+"""May this process download? Only if somebody asked for it.
+
+`eos fetch` downloads what runs need. So do the scripts of a checkout (`./spark-submit.sh`,
+`./tests/run`), which set EOS_OFFLINE=0. All else downloads nothing, unless that variable is set.
+EOS_OFFLINE=1 forbids downloads to these as well.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,12 @@ from eos.errors import UsageError
 VARIABLE = "EOS_OFFLINE"
 
 
+def allow_downloads() -> None:
+    """Allow this process and its children to download, unless EOS_OFFLINE forbids it."""
+    if not os.environ.get(VARIABLE):
+        os.environ[VARIABLE] = "0"
+
+
 def is_offline() -> bool:
     """Return whether downloads are forbidden. Raise UsageError for a value without a meaning."""
     value = os.environ.get(VARIABLE, "")
@@ -16,9 +27,10 @@ def is_offline() -> bool:
         raise UsageError(
             "offline_unknown",
             f"{VARIABLE} is {value!r}; expected 1 or 0",
-            hint=f"{VARIABLE}=1 forbids downloads; unset it to allow them",
+            hint=f"{VARIABLE}=0 lets runs download what they lack, and {VARIABLE}=1 forbids all "
+            "downloads; unset, only `eos fetch` downloads",
         )
-    return value == "1"
+    return value != "0"
 
 
 def require_online(missing: str, other_remedy: str) -> None:
@@ -27,9 +39,10 @@ def require_online(missing: str, other_remedy: str) -> None:
     `missing` says what would be downloaded, `other_remedy` how to provide it without a download.
     """
     if is_offline():
+        without = f" without {VARIABLE}=1" if os.environ.get(VARIABLE) else ""
         raise UsageError(
             "download_forbidden",
-            f"{VARIABLE}=1 forbids downloads, but {missing}",
-            hint=f"run `eos fetch` without {VARIABLE}; or, on a machine without a network, "
-            f"{other_remedy}",
+            f"{missing}, but this command may not download",
+            hint=f"run `eos fetch`{without}, which downloads what runs need; or set {VARIABLE}=0 "
+            f"to let runs download; or, on a machine without a network, {other_remedy}",
         )

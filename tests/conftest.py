@@ -62,6 +62,9 @@ def in_turns(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -1 if item.path.name in LONGEST else place.get(item.path, 1))
 
 
+os.environ.setdefault("EOS_OFFLINE", "0")  # as in tests/run: what is missing is downloaded
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Against another Kafka, what does not ask for it would only be the same again. The quick run
     has no slow tests."""

@@ -18,10 +18,10 @@ def spark_conf(master: str | None = None, *, delta: bool = False) -> dict[str, s
     """Return the settings for `SparkSession.builder.config(map=...)`.
 
     They let no task be repeated within a transaction, and name the jars of Kafka's connector, and
-    with `delta` those of Delta. Jars that are not in the cache are downloaded, unless
-    `EOS_OFFLINE=1` is set. With a local `master`, rows reach Python workers faster, and the workers
-    run this process's Python: PYSPARK_PYTHON is set if it is not. Spark would take any `python3`,
-    and a context reads the variable only when it is created.
+    with `delta` those of Delta. `eos fetch` downloads them: without it, UsageError is raised,
+    unless `EOS_OFFLINE=0` lets this process download. With a local `master`, rows reach Python
+    workers faster, and the workers run this process's Python: PYSPARK_PYTHON is set if it is not.
+    Spark would take any `python3`, and a context reads the variable only when it is created.
     """
     jars = [str(jar) for jar in paths_of(*find_spark().jar_sets(with_delta=delta))]
     found = {**REQUIRED, "spark.jars": ",".join(jars)}

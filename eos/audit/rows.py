@@ -183,7 +183,8 @@ def _committed_rows(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
 
 
 def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
-    """Return how many visible source records the attempt read; None if the ledger lacks it.
+    """Return how many visible source records the attempt read; None if the ledger record lacks the
+    number. `offsets` is the number of offsets in its ranges: without any, it read none.
 
     Older releases recorded it only for pipelines with dedup, which gives each record a verdict.
     """

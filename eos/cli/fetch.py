@@ -15,9 +15,11 @@ from eos.launch.spark_version import minor_of
 from eos.local.jars import BROKER_VERSION, jar_folder, of_broker, of_delta, of_spark, paths_of
 from eos.local.java import Java
 from eos.native.library import Status, is_disabled
+from eos.offline import allow_downloads
 
 
 def run(options: argparse.Namespace) -> int:
+    allow_downloads()
     versions = options.broker or [BROKER_VERSION]
     sets = [name for each in versions if each != "none" for name in of_broker(each)]
     sparks = options.spark or [minor_of(find_spark().version)]

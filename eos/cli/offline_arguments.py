@@ -16,7 +16,8 @@ SHELLS = ("bash", "zsh", "fish")
 _FETCH = """\
 Download and build what runs need: a Java if the machine has none, the jars of Spark, Delta and the
 embedded broker, and the native library. All of it is kept in ~/.cache/spark-eos, except Java, which
-is installed into this environment. Later runs download nothing; with EOS_OFFLINE=1 they never do.
+is installed into this environment. Only this command downloads: a run that lacks something ends
+with exit code 2. With EOS_OFFLINE=0, runs download what they lack.
 
   eos fetch
   eos fetch --broker none       for images and hosts that use a Kafka cluster of their own

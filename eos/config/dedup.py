@@ -190,7 +190,8 @@ def columns_of(source: Source) -> tuple[str, ...]:
 
 
 def _coding(source: Source) -> str:
-    """Return the format of the source's value if it is not text; empty if it is."""
+    """Return the encoding of the source's value if it is not plain JSON, so that dedup can't search
+    the bytes themselves; empty if it can."""
     if isinstance(source.value, str):
         return ""
     if source.value.subject is not None:

@@ -169,8 +169,8 @@ def decide(stamps: Stamps, known: Epochs, rules: ScopeRules) -> ScopeVerdicts:
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct epochs in order, and each epoch's rank among them. An epoch has up to 62
-    bits. Only its rank fits into one sort key together with the producer's number."""
+    """Return ascending values, and for each epoch the index of its own. Small epochs are their own
+    index. Others have up to 62 bits: only a rank fits into a sort key beside the producer."""
     top = int(epochs.max(initial=0))
     if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always true, and needs no sort
         return np.arange(top + 1), epochs

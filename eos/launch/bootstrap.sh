@@ -4,6 +4,7 @@
 
 eos_bootstrap() {
   local checkout=$1 extra=$2 stamp wanted python
+  export EOS_OFFLINE="${EOS_OFFLINE:-0}" # a checkout's scripts download what is missing
   stamp=$checkout/.venv/eos-$extra.stamp
   # cksum prints the path too: an environment that was moved or copied does not work.
   wanted=$(cksum "$checkout/pyproject.toml" "$checkout"/eos/launch/{build,python}.lock \

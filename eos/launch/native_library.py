@@ -21,7 +21,7 @@ from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.local.file_locks import exclusive
 from eos.native import build, library
-from eos.offline import VARIABLE, is_offline
+from eos.offline import is_offline
 
 COMPILER_LOCK = Path(__file__).with_name("compiler.lock")
 _LOCK_MS_MAX = 150_000  # another process may be downloading the compiler
@@ -115,7 +115,7 @@ def _of_wheel() -> Iterator[tuple[list[str], dict[str, str]]]:
     """Download the wheel of a C compiler, yield its command and environment variables for it, and
     delete it, since it is large."""
     if is_offline():
-        raise build.BuildError(f"{VARIABLE}=1 forbids the download of a compiler")
+        raise build.BuildError(f"{build.NO_COMPILER}; `eos fetch` downloads one and builds it")
     _say("downloading a C compiler for the native library (once, about 100 MB)")
     with tempfile.TemporaryDirectory(prefix="compiler-", dir=library.cache_folder()) as name:
         try:

@@ -168,7 +168,7 @@ def _require_adjacent(
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
-        n_repeated = known - start
+        n_repeated = end - start
         raise PromiseBrokenError(
             "beyond",
             f"{where} up to offset {end}, but {known} is next according to the ledger: running "

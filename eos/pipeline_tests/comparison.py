@@ -131,9 +131,10 @@ def _entry(entry: OutputRecord) -> dict[str, Any]:
 
 
 def _field_to_show(record: Written, name: str) -> Any:
-    """Return a field of a record for the output of a test.
+    """Return a field of a record as a test's output shows it.
 
-    A JSON object or list is returned parsed, anything else as text."""
+    Headers are an object, or a list of pairs if a name repeats. JSON objects and lists are parsed.
+    All else is text, or None for a null."""
     if name == "headers":
         as_dict = dict(record.headers)
         return as_dict if len(as_dict) == len(record.headers) else list(record.headers)

@@ -259,7 +259,7 @@ def _is_of(found: pa.DataType, kind: str) -> bool:
         return found in _TAKEN_AS[kind]
     if not (pa.types.is_list(found) and pa.types.is_struct(found.value_type)):
         return False
-    # The encode stage reads the two fields by position.
+    # The encode stage reads key and value by position, so their order is checked, too.
     fields = list(found.value_type)
     return [each.name for each in fields] == ["key", "value"] and (
         fields[0].type in _TAKEN_AS["string"] and fields[1].type in _TAKEN_AS["binary"]

@@ -29,6 +29,7 @@ def test_a_run_on_a_fetched_cache_needs_no_network(project: Project, tmp_path: P
     )
     assert fetched.returncode == 0, fetched.stderr
     found = json.loads(fetched.stdout)
+    assert (Path(found["java"]["home"]) / "bin" / "java").exists()
     sets = {*find_spark().jar_sets(with_delta=True), *of_broker()}
     wanted = {jar.name for jar in read_lock() if jar.purpose in sets}
     folder = Path(found["jars"]["folder"])
@@ -39,10 +40,11 @@ def test_a_run_on_a_fetched_cache_needs_no_network(project: Project, tmp_path: P
     project.declare(10)
     kafka_io.create_topics(project.broker.bootstrap, 2, project.source)
     kafka_io.fill(project.broker.bootstrap, project.source, range(20))
-    done = project.run(XDG_CACHE_HOME=str(cache), EOS_OFFLINE="1")
+    done = project.run(XDG_CACHE_HOME=str(cache), EOS_OFFLINE="")
     assert done.returncode == 0, done.stderr
 
     next(folder.glob("*spark-sql-kafka*.jar")).unlink()
-    refused = project.run(XDG_CACHE_HOME=str(cache), EOS_OFFLINE="1")
+    refused = project.run(XDG_CACHE_HOME=str(cache), EOS_OFFLINE="")
     assert refused.returncode == 2, refused.stderr
     assert "[download_forbidden]" in refused.stderr
+    assert "`eos fetch`" in refused.stderr

@@ -124,6 +124,7 @@ def test_an_installation_without_extras_runs_it_and_the_remedy_for_other_machine
     shutil.rmtree(checkout)
     ran(project, install)
     ran(project, "eos lint pipelines/*/pipeline.yaml")
+    ran(project, "eos fetch")
     it_runs_and_tells_a_terminal_how_it_goes(project, tmp_path / "fresh" / "bin")
 
 

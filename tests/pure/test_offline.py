@@ -1,4 +1,4 @@
-"""With EOS_OFFLINE=1 nothing is downloaded, and the error names the command that does it."""
+"""Without EOS_OFFLINE=0 nothing is downloaded, and the error names the command that does it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jars_are_not_downloaded(tmp_path: Path) -> None:
     with raises("download_forbidden") as caught:
         jar_download.download([Jar(SPARK, "g:a:1", 2_000_000, "ab")], tmp_path)
-    assert "but 1 jar (2 MB) must be downloaded to" in caught.value.message
-    assert "`eos fetch`" in caught.value.hint
+    assert caught.value.message.startswith("1 jar (2 MB) must be downloaded to")
+    assert "`eos fetch` without EOS_OFFLINE=1" in caught.value.hint
     assert str(tmp_path) in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
@@ -41,13 +41,13 @@ def test_java_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_wheel, "find_java", find)
     with raises("download_forbidden") as caught:
         java_wheel.ensure_java()
-    assert caught.value.message.endswith("but there is no Java 17 or 21")
+    assert caught.value.message.startswith("there is no Java 17 or 21")
     assert "JAVA_HOME" in caught.value.hint
 
 
 def test_a_compiler_is_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(build.BuildError, match="EOS_OFFLINE=1 forbids"):  # noqa: SIM117 - as it is used
+    with pytest.raises(build.BuildError, match="`eos fetch` downloads one"):  # noqa: SIM117 - as it is used
         with native_library._of_wheel():
             pass
 
@@ -58,10 +58,22 @@ def test_an_environment_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / ".venv").exists()
 
 
-@pytest.mark.parametrize(("value", "is_offline"), [("", False), ("0", False), ("1", True)])
+@pytest.mark.parametrize(("value", "is_offline"), [("", True), ("0", False), ("1", True)])
 def test_its_values(monkeypatch: pytest.MonkeyPatch, value: str, is_offline: bool) -> None:
     monkeypatch.setenv(offline.VARIABLE, value)
     assert offline.is_offline() == is_offline
+
+
+def test_fetch_may_download_unless_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(offline.VARIABLE, "")
+    with raises("download_forbidden") as caught:
+        offline.require_online("2 jars are missing", "copy them")
+    assert caught.value.hint.startswith("run `eos fetch`, which downloads what runs need; or set")
+    offline.allow_downloads()
+    assert not offline.is_offline()
+    monkeypatch.setenv(offline.VARIABLE, "1")
+    offline.allow_downloads()
+    assert offline.is_offline()
 
 
 def test_another_value_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
