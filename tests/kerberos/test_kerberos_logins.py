@@ -20,7 +20,7 @@ from eos.errors import EosError, KafkaRefusedError, UnavailableError
 from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.login import gssapi, kerberos
-from eos.login.kerberos import TicketSource
+from eos.login.kerberos import TicketSource, _caches
 
 WAIT_MS, LIFE_S = 300_000, 6
 
@@ -148,30 +148,32 @@ def test_a_kdc_that_hangs_is_not_waited_for(kafka: KerberosKafka) -> None:
     assert process is not None
     tickets = TicketSource(f"hang@{REALM}", str(kafka.kdc.add("hang")))
     process.send_signal(signal.SIGSTOP)
-    started = time.monotonic()
     try:
-        with raises("kerberos_kdc_unreachable"):
+        with raises("kerberos_kdc_unreachable") as caught:
             kerberos.begin_login(tickets, NAME, Deadline.after_ms(1_000))
     finally:
         process.send_signal(signal.SIGCONT)
-    assert time.monotonic() - started < 60
+    assert "no answer in time" in caught.value.message
 
 
 def test_a_login_is_repeated_on_the_same_connection_with_new_tickets(
     kafka: KerberosKafka, brief: TicketSource
 ) -> None:
-    """The listener ends logins after two seconds (KIP-368), and a ticket ends after six."""
+    """The listener ends logins after two seconds (KIP-368), and a ticket ends after six.
+
+    A new ticket comes into the same cache before the old one has ended."""
     with closing(client(kafka, brief, "SHORT")) as opened:
         deadline = Deadline.after_ms(WAIT_MS)
         opened.transaction_version(deadline)
         (lane,) = opened._connections._channels.values()
-        connection, began, logins = lane.connection, time.monotonic(), set()
+        watched, began, logins = (lane.connection, _caches[brief]), time.monotonic(), set()
         while len(logins) < 3 or time.monotonic() < began + 2 * LIFE_S:
             assert not deadline.has_passed
             opened.transaction_version(deadline)
-            if lane.connection is not connection:  # a machine that stalled: watch the next one
-                connection, began, logins = lane.connection, time.monotonic(), set()
-            logins.add(connection._reauth.authenticated_at)
+            now = (lane.connection, _caches[brief])
+            if now != watched:  # a machine that stalled: watch the next ones
+                watched, began, logins = now, time.monotonic(), set()
+            logins.add(lane.connection._reauth.authenticated_at)
 
 
 def reconnect(opened: KafkaClient) -> int | None:

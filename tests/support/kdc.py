@@ -25,6 +25,7 @@ REALM, NAME = "EOS.TEST", "localhost"
 PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 SESSION_MS = 2_000
 SKEW_S = 3_600
+_FAKETIME = "faketime/libfaketime.so.1"
 _UNPACKED = ROOT / ".eos" / "kerberos"  # by tests/kerberos/install.sh
 _PATH = os.pathsep.join(str(_UNPACKED / "usr" / place) for place in ("bin", "sbin"))
 # `stale` has a principal whose key the KDC has changed since.
@@ -70,11 +71,13 @@ def find(program: str) -> str | None:
 
 
 def missing() -> list[str]:
-    return [each for each in PROGRAMS if find(each) is None]
+    found = [each for each in PROGRAMS if find(each) is None]
+    return found if _library(_FAKETIME) else [*found, "libfaketime"]
 
 
 def _library(pattern: str) -> Path | None:
-    return next(iter(sorted(_UNPACKED.glob(f"usr/lib/*/{pattern}"))), None)
+    places = (_UNPACKED / "usr/lib", Path("/usr/lib"))
+    return next((path for place in places for path in sorted(place.glob(f"*/{pattern}"))), None)
 
 
 @dataclass
@@ -159,11 +162,8 @@ class Kdc:
     @contextmanager
     def with_another_clock(self) -> Iterator[None]:
         """Its clock is an hour ahead."""
-        library = _library("faketime/libfaketime.so.1")
-        if library is None:
-            pytest.skip("no libfaketime; tests/kerberos/install.sh")
         self.stop()
-        self.start(LD_PRELOAD=str(library), FAKETIME=f"+{SKEW_S}s")
+        self.start(LD_PRELOAD=str(_library(_FAKETIME)), FAKETIME=f"+{SKEW_S}s")
         try:
             yield
         finally:
