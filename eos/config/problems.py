@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from eos.config import (
     base,
     dedup,
+    kerberos,
     model,
     monitoring,
     oauth,
@@ -47,6 +48,10 @@ PATTERNS = {
     registry.HEADER_PATTERN: "the name of an HTTP header",
     registry.VALUE_PATTERN: "printable text without line breaks",
     oauth.JAVA_CLASS_PATTERN: "the full name of a Java class",
+    kerberos.PRINCIPAL_PATTERN: "a principal with its realm, such as `eos@EXAMPLE.COM` or "
+    "`eos/host@EXAMPLE.COM`",
+    kerberos.KEYTAB_PATTERN: "an absolute path without `:`, `$`, `{`, `}`, quotes and backslashes",
+    kerberos.SERVICE_PATTERN: "a name of letters, digits, `_`, `.` and `-`",
     security.REGION_PATTERN: "a region of AWS, such as `eu-west-1`",
     monitoring.URL_PATTERN: "an address that begins with `http://` or `https://`, without a user",
     monitoring.PATH_PATTERN: "a path without spaces, `:`, `?` and `#`",

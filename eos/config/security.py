@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from eos.config.base import Strict
+from eos.config.kerberos import Kerberos
 from eos.config.oauth import OAuth
 from eos.config.references import USER_PATTERN, Password, PemFile
 
@@ -17,7 +18,7 @@ REGION_PATTERN = r"^[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}$"
 _TLS, _SASL = {"SSL", "SASL_SSL"}, {"SASL_SSL", "SASL_PLAINTEXT"}
 # The keys of each kind of login.
 _PASSWORD = ("user", "password")
-_KEYS = {"OAUTHBEARER": ("oauth",), "AWS_MSK_IAM": ("region",)}
+_KEYS = {"OAUTHBEARER": ("oauth",), "AWS_MSK_IAM": ("region",), "GSSAPI": ("kerberos",)}
 _UNENCRYPTED = {
     "PLAIN": "PLAIN would send the password unencrypted",
     "OAUTHBEARER": "OAUTHBEARER would send the token unencrypted",
@@ -25,18 +26,8 @@ _UNENCRYPTED = {
 }
 
 
-def _refuse_kerberos(value: object) -> object:
-    if value == "GSSAPI":
-        raise ValueError(
-            "expected another mechanism than `GSSAPI`: the Python client has no Kerberos "
-            "(docs/logins.md). Use another listener of the brokers, such as one with SCRAM"
-        )
-    return value
-
-
-Mechanism = Annotated[
-    Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "AWS_MSK_IAM"],
-    BeforeValidator(_refuse_kerberos),
+Mechanism = Literal[
+    "SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"
 ]
 
 
@@ -51,6 +42,7 @@ class Security(Strict):
     user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
     password: Password | None = None
     oauth: OAuth | None = None
+    kerberos: Kerberos | None = None
     region: Annotated[str, Field(pattern=REGION_PATTERN)] | None = None
     ca: PemFile | None = None
     certificate: PemFile | None = None
@@ -72,7 +64,7 @@ class Security(Strict):
             "user": self.user,
             "password": self.password,
         }
-        given |= {"oauth": self.oauth, "region": self.region}
+        given |= {"oauth": self.oauth, "region": self.region, "kerberos": self.kerberos}
         files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
         for name, value in given.items():
             is_used = name == "mechanism" or name in keys
@@ -93,7 +85,5 @@ class Security(Strict):
                 raise ValueError("expected `certificate` with `key`")
         if self.protocol == "SASL_PLAINTEXT" and self.mechanism in _UNENCRYPTED:
             reason = _UNENCRYPTED[self.mechanism]
-            raise ValueError(
-                f"expected a SCRAM mechanism with `protocol: SASL_PLAINTEXT`: {reason}"
-            )
+            raise ValueError(f"expected SCRAM or GSSAPI with `protocol: SASL_PLAINTEXT`: {reason}")
         return self

@@ -53,7 +53,7 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     """Return kafka-python's security options, with the values of secrets.
 
     Raise UsageError for an unknown name, which kafka-python would ignore, or an unusable file. The
-    first token is fetched here, so that the caller gets its errors."""
+    first token or ticket is fetched here, so that the caller gets its errors."""
     known = sorted(
         name
         for name in KafkaConnectionManager.DEFAULT_CONFIG
@@ -87,6 +87,14 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     if settings.token is not None:
         current(settings.token, Deadline.after_ms(_FIRST_TOKEN_MS))
         options["sasl_oauth_token_provider"] = _Tokens(settings.token, settings.token_extensions)
+    if settings.tickets is not None:
+        # Only here, since few clients use it.
+        from eos.kafka import gssapi_mechanism
+        from eos.login.kerberos import require_ticket
+
+        require_ticket(settings.tickets, Deadline.after_ms(_FIRST_TOKEN_MS))
+        gssapi_mechanism.register()
+        options["sasl_kerberos_name"] = settings.tickets
     return options
 
 

@@ -22,6 +22,7 @@ from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.token_refusal import token_refusal
 from eos.login.http_connection import is_about_our_certificate
+from eos.login.kerberos import TicketSource
 
 # TLS errors after which a retry may succeed: the peer closed the connection, or time ran out.
 _TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -44,14 +45,26 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
     Return None if a retry may succeed."""
     options = dict(settings.security)
     for cause in _causes(error):
-        if isinstance(cause, UsageError):  # of a token that this machine can't get
+        if isinstance(cause, UsageError):  # of a token or ticket that this machine can't get
             return cause
         if settings.token is not None and isinstance(cause, _LOGIN_ERRORS):
             return token_refusal(settings.token, address, reason_of(cause))
+        if settings.tickets is not None and isinstance(cause, _LOGIN_ERRORS):
+            return _ticket_refusal(settings.tickets, address, reason_of(cause))
         rejection = _rejection(cause, address, options)
         if rejection is not None:
             return rejection
     return None
+
+
+def _ticket_refusal(tickets: TicketSource, address: str, reason: str) -> KafkaRefusedError:
+    return KafkaRefusedError(
+        "kerberos_login_rejected",
+        f"{address} rejected the Kerberos login of {tickets.principal}: {reason}",
+        hint="the broker's log has the cause: its keytab is older than its key in the KDC, or its "
+        "clock differs from the KDC's by more than five minutes",
+        address=address,
+    )
 
 
 def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:

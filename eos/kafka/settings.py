@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eos.login.kerberos import TicketSource
     from eos.login.tokens import TokenSource
 
 _SHOWN = ("security_protocol", "sasl_mechanism")  # all other values may be secrets
@@ -19,8 +20,8 @@ class KafkaSettings:
     """Address, limits and security settings of a cluster. Equal settings share connections.
 
     `security` has kafka-python's option names. With the mechanism OAUTHBEARER, `token` says where
-    tokens are from, and `token_extensions` what is sent with them. `properties` has Kafka's own
-    names.
+    tokens are from, and `token_extensions` what is sent with them. With GSSAPI, `tickets` says
+    where tickets are from. `properties` has Kafka's own names.
 
     If a broker never answers, an attempt waits for `request_timeout_ms` several times, because each
     connection to this broker times out separately. So this timeout is much shorter than the part of
@@ -35,6 +36,7 @@ class KafkaSettings:
     properties: tuple[tuple[str, str], ...] = ()
     token: TokenSource | None = None
     token_extensions: tuple[tuple[str, str], ...] = ()
+    tickets: TicketSource | None = None
 
     def __repr__(self) -> str:
         security = ", ".join(

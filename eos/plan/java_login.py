@@ -14,6 +14,7 @@ from eos.login.tokens import current, require_jwt
 from eos.secret import file_of, variable_of
 
 if TYPE_CHECKING:
+    from eos.config.kerberos import Kerberos
     from eos.config.oauth import OAuth
     from eos.config.security import Security
 
@@ -27,6 +28,7 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{_MODULES}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_OAUTH}.OAuthBearerLoginModule",
     "AWS_MSK_IAM": f"{_MSK}.IAMLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
 }
 
 
@@ -45,10 +47,21 @@ def options(security: Security) -> dict[str, str]:
     elif security.oauth is not None:
         more, login = _oauth(security.oauth)
         found |= more
+    elif security.kerberos is not None:
+        found["sasl.kerberos.service.name"] = security.kerberos.service_name
+        login = _kerberos(security.kerberos)
     else:
         found["sasl.client.callback.handler.class"] = f"{_MSK}.IAMClientCallbackHandler"
     words = "".join(f' {name}="{value}"' for name, value in login.items())
     return found | {"sasl.jaas.config": f"{module} required{words};"}
+
+
+def _kerberos(kerberos: Kerberos) -> dict[str, str]:
+    """Return the options of Java's login module, which finds the KDC by its own `krb5.conf`."""
+    found = {"principal": kerberos.principal, "doNotPrompt": "true"}
+    if kerberos.keytab is None:
+        return found | {"useTicketCache": "true"}
+    return found | {"useKeyTab": "true", "storeKey": "true", "keyTab": kerberos.keytab}
 
 
 def _oauth(oauth: OAuth) -> tuple[dict[str, str], dict[str, str]]:

@@ -59,6 +59,7 @@ def kafka_settings(
         properties=given,
         token=tokens,
         token_extensions=tuple(security.oauth.extensions.items()) if security.oauth else (),
+        tickets=security.kerberos.tickets if security.kerberos else None,
     )
 
 
@@ -104,6 +105,8 @@ def principal(security: Security | None) -> str:
     Return an empty text if only the broker knows it: the subject of a certificate or token."""
     if security is None:
         return "User:ANONYMOUS"
+    if security.kerberos is not None:  # by the default of sasl.kerberos.principal.to.local.rules
+        return f"User:{security.kerberos.principal.partition('@')[0].partition('/')[0]}"
     if security.has_sasl:
         return f"User:{security.user}" if security.user else ""
     return "" if security.certificate else "User:ANONYMOUS"

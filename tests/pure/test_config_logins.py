@@ -18,6 +18,7 @@ from eos.kafka.acls import missing
 from eos.kafka.client_options import security_options
 from eos.kafka.settings import KafkaSettings
 from eos.login.http_connection import TlsFiles
+from eos.login.kerberos import TicketSource
 from eos.login.msk_signer import MskSigner
 from eos.login.token_endpoint import ClientCredentials
 from eos.login.tokens import TokenFile, TokenFunction
@@ -25,6 +26,7 @@ from eos.plan.security import kafka_settings, naming_principal, principal, sourc
 
 OAUTH = "protocol: SASL_SSL, mechanism: OAUTHBEARER, oauth: "
 ENDPOINT = 'token_endpoint: "https://login/t", client_id: eos, client_secret: "${OAUTH}"'
+GSSAPI = "protocol: SASL_PLAINTEXT, mechanism: GSSAPI, kerberos: "
 REGISTRY = '{kafka: {bootstrap: "a:1"}, registry: {url: "https://r", '
 
 
@@ -149,11 +151,37 @@ def test_iam_of_aws(tmp_path: Path) -> None:
     }
 
 
+def test_kerberos_by_keytab_and_by_ticket_cache(tmp_path: Path) -> None:
+    block = "principal: eos/host@EOS.TEST, keytab: /etc/eos.keytab, service_name: queue"
+    profile = kafka(tmp_path, f"{GSSAPI}{{{block}}}")
+    made = settings(profile)
+    assert made.tickets == TicketSource("eos/host@EOS.TEST", "/etc/eos.keytab", "queue")
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert principal(profile.kafka.security) == "User:eos"
+    assert java(profile) == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "queue",
+        "sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required "
+        'principal="eos/host@EOS.TEST" doNotPrompt="true" useKeyTab="true" storeKey="true" '
+        'keyTab="/etc/eos.keytab";',
+    }
+    found = java(kafka(tmp_path, f"{GSSAPI}{{principal: eos@EOS.TEST}}"))
+    assert 'useTicketCache="true"' in found["sasl.jaas.config"]
+    assert "keyTab" not in found["sasl.jaas.config"]
+
+
 @pytest.mark.parametrize(
     ("block", "text"),
     [
         ("protocol: SASL_SSL, mechanism: OAUTHBEARER", "expected `oauth` with"),
-        ("protocol: SASL_SSL, mechanism: GSSAPI", "the Python client has no Kerberos"),
+        ("protocol: SASL_SSL, mechanism: GSSAPI", "expected `kerberos` with"),
+        (f"{GSSAPI}{{principal: eos}}", "expected a principal with its realm"),
+        (f"{GSSAPI}{{principal: eos@A, keytab: a}}", "expected an absolute path"),
+        (f"{GSSAPI}{{principal: eos@A, keytab: '/a\"b'}}", "without `:`, `$`, `{`, `}`, quotes"),
+        (f"{GSSAPI}{{principal: eos@A, service_name: a/b}}", "expected a name of letters"),
+        (f"{GSSAPI}{{principal: eos@A}}, user: b", "expected no `user` with `mechanism: GSSAPI`"),
+        ("protocol: SASL_SSL, mechanism: PLAIN, kerberos: {principal: a@b}", "expected `user`"),
         (f"{OAUTH}{{}}", "expected one of `token_endpoint`, `token_file` and `callback`"),
         (f"{OAUTH}{{token_file: /a, callback: 'a:b'}}", "expected one of `token_endpoint`"),
         (f"{OAUTH}{{token_file: /a, client_id: b}}", "expected no `client_id` with `token_file`"),

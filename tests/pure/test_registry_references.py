@@ -80,6 +80,25 @@ def test_a_schema_with_references_reads_what_was_written_by_it(asked: FakeRegist
     assert read == VALUE
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("PROTOBUF", 'syntax = "proto3"; package shop; import "line.proto"; message Order {}'),
+        ("JSON", '{"type": "object", "properties": {"to": {"$ref": "place.json"}}}'),
+    ],
+)
+def test_references_of_other_formats_are_not_followed(
+    asked: FakeRegistry, kind: str, text: str
+) -> None:
+    """The columns are those of the pipeline, so an imported file changes nothing."""
+    number = asked.add("orders-value", text, ("imported", 1))
+    asked.kinds[number] = kind
+    found = RegistryClient(Registry(url=asked.url), kind=kind)
+    assert found.schema(number, TODAY) == text
+    assert found.latest("orders-value", TODAY) == (number, text)
+    assert not [each for each in asked.asked if "imported" in each]
+
+
 def test_each_version_is_asked_for_once_for_all_of_a_subject(asked: FakeRegistry) -> None:
     filled(asked)
     asked.add("orders-value", {**ORDER, "doc": "newer"}, ("person", 1), ("place", 1))

@@ -22,6 +22,7 @@ Kafka, as a client that shares no code with `eos` sees it:
     kafka_frames       Kafka's requests and responses, decoded by kafka-python
     security           a broker with logins, rights and certificates
     tokens             an authorization server: signed tokens, a token endpoint
+    kdc                a KDC of MIT Kerberos, and a broker that logs clients in by it
     schemas            a schema registry, and descriptor files of Protobuf
 
 Without Kafka and without Spark:
