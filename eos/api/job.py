@@ -208,15 +208,11 @@ class Job:
         sink |= {"dead_letter": dict(self.rejected)} if self.rejected else {}
         sink = {key: each for key, each in sink.items() if each}
         declared = self.stream.declared()
-        if self._reads_elsewhere:
+        if self.target not in (None, self.stream.kafka):
             source = declared["source"]
             of_kafka = {**source["kafka"], "cluster": SOURCE_CLUSTER}
             declared = {**declared, "source": {**source, "kafka": of_kafka}}
         return {"version": 1, "name": self.name, **declared, "sink": sink}
-
-    @property
-    def _reads_elsewhere(self) -> bool:
-        return self.target is not None and self.target != self.stream.kafka
 
     def _require_streaming(self) -> None:
         if not isinstance(self.stream, Frame):
