@@ -137,7 +137,8 @@ def test_a_falsified_receipt_is_found(written, cases):
 def test_findings_of_a_chunk_are_reported_although_the_next_chunk_could_not_be_read(tmp_path: Path):
     wrong = attempt(0, replace(receipt(batches(2, 3, 4)), batches=batches(2, 3, 4)[1:]))
     right = attempt(1, receipt(batches(2, offset=200)))
-    source = LedgerSource("orders", LEDGER, "id", "orders", "orders/id", 0, 3, (DAY_MS, DAY_MS))
+    names = "orders", LEDGER, "id", "orders", "orders/id"
+    source = LedgerSource(*names, 0, 3, (DAY_MS, DAY_MS), has_rows=False)
     projection = ProducersProjection(ProducersTable(tmp_path / "producers"))
     is_down = True
 

@@ -42,6 +42,7 @@ ABOVE = {
         "kafka": "from mine import kafka",
         "spark": "from mine import spark",
     },
+    "two-clusters.md": {"eos": "import eos", "spark": "from mine import spark"},
     "stateful.md": {"f": "from pyspark.sql import functions as f"},
 }
 
@@ -89,7 +90,7 @@ def test_a_pipeline_or_profile_has_no_problems(block: str, tmp_path: Path) -> No
         secret.write_text("secret")
         text = re.sub(r"\$\{file:[^}]+\}", f"${{file:{secret}}}", block)
         (tmp_path / "profile.yaml").write_text(text)
-        variables = dict.fromkeys(("POD_NAME", "S3_KEY", "S3_SECRET"), "orders-0")
+        variables = dict.fromkeys(("POD_NAME", "S3_KEY", "S3_SECRET", "SHOP_PASSWORD"), "orders-0")
         load_profile(str(tmp_path / "profile.yaml"), tmp_path, variables)
         return
     rest = "".join(f"{key}: {text}\n" for key, text in LEFT_OUT.items() if key not in said)
