@@ -71,6 +71,7 @@ class Plan:
     trigger_every_ms: int | None  # None: the run ends once it has read the existing records
     transaction_timeout_ms: int
     deployment: str  # the owner's name; if empty, the id in the state root is used
+    run_id: str = ""  # of this run, in its ledger records; empty for commands
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetterSink | None = None

@@ -109,7 +109,8 @@ def run(pipeline_path: Path, options: RunOptions) -> None:
 
 def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
     """Run a pipeline whose lock is held, until it ends or is asked to stop."""
-    planned, profile, shared = prepared.planned, prepared.profile, host.shared
+    planned = replace(prepared.planned, run_id=host.lock.run_id)
+    profile, shared = prepared.profile, host.shared
     with closing(Bus()) as bus, naming_principal(*planned.logins):
         planned = with_registry(planned, profile.registry)
         spark = host.open_session()

@@ -1,23 +1,25 @@
 """Hold a run's lock, and end the run if `eos stop` asks for it.
 
-A thread looks for the run's stop marker once a second: one stat, and no micro-batch waits for it.
-If the marker exists, the run ends as after SIGTERM.
+A thread looks for the run's stop marker: once a second in a folder, and every five seconds in a
+bucket, where each look is a request. No micro-batch waits for it. If the marker exists, the run
+ends as after SIGTERM.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from eos.plan.plan import Plan
 from eos.run.shutdown import Stopping
-from eos.startup import stop_marker
+from eos.startup import bucket_stop, stop_marker
 from eos.startup.ownership import RunLock
 
-_TICK_S = 1.0
+_TICK_S, _BUCKET_TICK_S = 1.0, 5.0
 _JOIN_S = 5.0  # a stat may hang in a network file system
 
 
@@ -27,18 +29,23 @@ def locked(planned: Plan, stopping: Stopping, *, is_forced: bool) -> Iterator[Ru
     run_id = uuid.uuid4().hex
     with closing(RunLock(planned, run_id)) as lock:
         lock.acquire(is_forced=is_forced)
-        if not planned.names.stops:
+        bucket = bucket_stop.markers(planned.names, planned.spark_conf)
+        if planned.names.stops:
+            look, every_s = partial(stop_marker.read, Path(planned.names.stops), run_id), _TICK_S
+        elif bucket is not None:
+            look, every_s = partial(bucket_stop.requested_by, bucket, run_id), _BUCKET_TICK_S
+        else:
             yield lock
             return
-        with closing(_StopWatch(Path(planned.names.stops), run_id, stopping)):
+        with closing(_StopWatch(look, every_s, stopping)):
             yield lock
 
 
 class _StopWatch:
-    """A thread that requests the stop once the marker exists."""
+    """A thread that requests the stop once `look` returns who asks for it."""
 
-    def __init__(self, folder: Path, run_id: str, stopping: Stopping) -> None:
-        self._folder, self._run_id, self._stopping = folder, run_id, stopping
+    def __init__(self, look: Callable[[], str | None], every_s: float, stopping: Stopping) -> None:
+        self._look, self._every_s, self._stopping = look, every_s, stopping
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-stop-watch", daemon=True)
         self._thread.start()
@@ -48,8 +55,8 @@ class _StopWatch:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while not self._end.wait(_TICK_S):
-            by = stop_marker.read(self._folder, self._run_id)
+        while not self._end.wait(self._every_s):
+            by = self._look()
             if by is not None:
                 self._stopping.request(by)
                 return

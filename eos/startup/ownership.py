@@ -36,7 +36,7 @@ def owner(planned: Plan) -> Mapping[str, Any]:
     """Return the entry `owner` of a ledger record: which deployment, host and process wrote it.
 
     Records of older releases have no `root`: their deployment is the state root, unless the profile
-    set one. Only a driver that YARN started has an `application`.
+    set one. Only a driver that YARN started has an `application`, and only a run has an id.
     """
     attempt = yarn_attempt()
     return {
@@ -46,6 +46,7 @@ def owner(planned: Plan) -> Mapping[str, Any]:
         "process": os.getpid(),
         "version": eos.__version__,
         **({"application": attempt.application} if attempt else {}),
+        **({"run": planned.run_id} if planned.run_id else {}),
     }
 
 
@@ -58,7 +59,7 @@ class RunLock:
 
     def __init__(self, planned: Plan, run_id: str = "") -> None:
         """`run_id` is the id of a run that looks for its stop marker."""
-        self._pipeline, self._run_id = planned.names.pipeline, run_id
+        self._pipeline, self.run_id = planned.names.pipeline, run_id
         self._stops, self._is_dataframe = planned.names.stops, planned.is_dataframe
         path = planned.names.lock
         self._lock = FileLock(Path(path)) if path else None
@@ -101,9 +102,9 @@ class RunLock:
             self._lock = None  # no lock, as in a remote state root
             return True
         if self._is_held:
-            if self._run_id and self._stops:
+            if self.run_id and self._stops:
                 stop_marker.clear(Path(self._stops))  # before the lock file has this run's id
-            LockHolder.this_process(self._run_id).write(self._lock.path)
+            LockHolder.this_process(self.run_id).write(self._lock.path)
         return self._is_held
 
     def close(self) -> None:

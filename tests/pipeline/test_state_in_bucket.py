@@ -13,7 +13,7 @@ import pytest
 from support import kafka_io, stateful, verbs
 from support.brokers import Kafka
 from support.processes import is_paused
-from support.project import KILLED, PROFILE, Project, WarmDriver
+from support.project import KILLED, PIPELINE, PROFILE, Project, WarmDriver
 from support.recovery import run_verb
 from support.spark_recovery import SparkPipeline
 from support.stores import S3, versity
@@ -124,6 +124,25 @@ def test_a_store_without_conditional_puts_is_refused_before_the_fence(past: Spar
     # Nothing was fenced or written, so the pipeline begins in the other bucket.
     profile.write_text(text)
     past.goes_on()
+
+
+def test_a_run_is_stopped_by_a_marker_in_the_bucket(project: Project, store: S3) -> None:
+    """Nothing but the ledger names the run."""
+    project.declare(20, text=PIPELINE.replace("available_now: true", "every: 100 ms"))
+    kafka_io.create_topics(project.broker.bootstrap, 2, project.source)
+    none = run_verb(verbs.stop, *project.words())
+    assert (none.code, "shows no run" in none.out) == (1, True), none
+
+    running = project.start_warm()
+    kafka_io.fill(project.broker.bootstrap, project.source, range(20))
+    wait_until(lambda: "committed: 20 records" in running.said(), running.said, running)
+    stopped = run_verb(verbs.stop, *project.words(), "--json")
+    assert stopped.code == 0, stopped
+    assert json.loads(stopped.out)["outcome"] == "stopped"
+    assert running.wait() == 0, running.said()
+    assert "stopped: asked to stop by a marker in s3a://" in running.said()
+    assert not store.names(f"eos/{project.name}/stops"), "the run removes its marker"
+    assert run_verb(verbs.stop, *project.words()).code == 1
 
 
 @pytest.mark.timeout(1800)  # four starts of Spark

@@ -20,12 +20,13 @@ from support.errors import raises
 from support.waiting import wait_until
 
 from eos.errors import UsageError
+from eos.folder import LocalFolder
 from eos.local.file_locks import is_held
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.run import stop_watch
 from eos.run.shutdown import Stopping
-from eos.startup import stop_marker
+from eos.startup import bucket_stop, stop_marker
 from eos.startup.lock_holder import LockHolder
 from eos.startup.ownership import RunLock
 
@@ -157,6 +158,29 @@ def test_a_run_that_finds_its_marker_is_asked_to_stop(
         wait_until(lambda: stopping.is_requested)
         assert stopping.reason.startswith("asked to stop by ")
     assert not is_held(Path(planned.names.lock))
+
+
+def test_a_run_looks_for_its_own_marker_in_a_bucket(
+    planned: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A folder stands for the bucket; `pipeline/test_state_in_bucket.py` has a real one."""
+    folder = LocalFolder(tmp_path)
+    monkeypatch.setattr(stop_watch, "_BUCKET_TICK_S", 0.01)
+    monkeypatch.setattr(bucket_stop, "markers", lambda _names, _conf: folder)
+    remote = replace(planned, names=Names.of("eos", "orders", "s3a://bucket/eos"))
+    stopping = Stopping(lambda: None)
+    with stop_watch.locked(remote, stopping, is_forced=False) as lock:
+        assert bucket_stop.is_run(lock.run_id)
+        bucket_stop.write(folder, A)  # another run's
+        assert not stopping.is_requested
+        bucket_stop.write(folder, lock.run_id)
+        wait_until(lambda: stopping.is_requested)
+    assert stopping.reason == f"asked to stop by a marker in {tmp_path}"
+    wait_until(lambda: list(folder.files()) == [A])
+
+
+def test_a_ledger_record_names_no_run_by_a_path() -> None:
+    assert not any(map(bucket_stop.is_run, ("", "../x", A + "\n", A[:-1], 7, None)))
 
 
 # --- the verb -------------------------------------------------------------------------------------

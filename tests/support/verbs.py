@@ -19,4 +19,4 @@ class Verb:
 audit, doctor, init, lint = map(Verb, ("audit", "doctor", "init", "lint"))
 plan, recover, replay = map(Verb, ("plan", "recover", "replay"))
 report, status, verify = map(Verb, ("report", "status", "verify"))
-test = Verb("test")
+stop, test = map(Verb, ("stop", "test"))
