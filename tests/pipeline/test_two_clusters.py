@@ -227,6 +227,7 @@ def test_every_record_once_if_the_driver_dies(
 @pytest.mark.long
 @pytest.mark.parametrize("paused", ["source", "target"])
 def test_an_outage_of_one_cluster_is_reported_with_its_address(tmp_path: Path, paused: str) -> None:
+    (tmp_path / "project").mkdir()
     with (
         EmbeddedKafka(tmp_path / "there") as there,
         EmbeddedKafka(tmp_path / "here") as here,
