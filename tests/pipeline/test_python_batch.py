@@ -53,7 +53,7 @@ job = """,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.nightly), "after"])
 def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic, path = f"python-batch-{moment}", tmp_path / "job.py"
     path.write_text(BATCH)

@@ -114,7 +114,7 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.nightly)])
 def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic = f"python-killed-{moment}"
     filled(broker, topic)

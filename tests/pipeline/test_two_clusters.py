@@ -203,7 +203,7 @@ MORE_DEATHS = (
 
 @pytest.mark.timeout(1800)  # several runs of spark-submit
 @pytest.mark.parametrize(
-    "points", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.long)], ids=["few", "more"]
+    "points", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.nightly)], ids=["few", "more"]
 )
 def test_every_record_once_if_the_driver_dies(
     tmp_path: Path, broker: Kafka, there: Kafka, points: tuple[str, ...]
@@ -225,7 +225,7 @@ def test_every_record_once_if_the_driver_dies(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("paused", ["source", "target"])
+@pytest.mark.parametrize("paused", ["source", pytest.param("target", marks=pytest.mark.nightly)])
 def test_an_outage_of_one_cluster_is_reported_with_its_address(tmp_path: Path, paused: str) -> None:
     (tmp_path / "project").mkdir()
     with (
