@@ -109,6 +109,7 @@ def test_every_record_once_and_the_group_is_mirrored(
     assert across.ledger not in kafka_io.outside.topics(there.bootstrap)
 
 
+@pytest.mark.long
 def test_the_commands_see_both_clusters(across: Project, there: Kafka) -> None:
     filled(across, there, PASSED_ON, 450)
     done = across.run_warm()
@@ -273,6 +274,7 @@ assert job.start(state, available_now=True).awaitTermination()
 )
 
 
+@pytest.mark.long
 def test_a_python_job_writes_to_another_cluster(
     broker: Kafka, there: Kafka, tmp_path: Path
 ) -> None:
