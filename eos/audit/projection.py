@@ -1,7 +1,7 @@
 """How do the ledger's records become rows of the audit table, each exactly once?
 
 This updates `producers` (`producers_projection`), and after it `transactions`: so the state machine
-has judged each attempt before its rows are stored.
+has validated each attempt before its rows are stored.
 
 The table's log has the ledger offset up to which the table is complete, under a name made of
 pipeline and ledger topic id. New rows and the new offset are one Delta commit, so after any crash
@@ -100,13 +100,13 @@ class Projection:
             )
         producers = self._producers_caught_up(end, deadline, has_rows=found.until >= 0)
         is_settled &= producers.is_settled
-        judged = end if producers.is_settled else producers.until + 1
+        validated_end = end if producers.is_settled else producers.until + 1
         is_all = False
-        while found.until < judged - 1 and not is_all:
+        while found.until < validated_end - 1 and not is_all:
             if deadline.has_passed:
                 is_settled = False
                 break
-            part, is_all = self._step(found.until, judged, deadline)
+            part, is_all = self._step(found.until, validated_end, deadline)
             found = ProjectionResult(part.until, found.rows + part.rows, found.lost or part.lost)
         self._chunk = None
         return replace(

@@ -147,7 +147,7 @@ def test_whoever_dies_between_the_two_tables_leaves_neither_ahead(scenes, client
     ):
         assert {row["ledger_offset"] for row in found} <= ledger
     if point == "audit_append:before":
-        assert not kept.table_rows(location, scene.job.name), "judged before its rows are stored"
+        assert not kept.table_rows(location, scene.job.name), "validated before its rows are stored"
         assert producer_states(location, scene.job.name, scene.job.ledger).entries
     caught_up(projection(scene, client, location))
     assert not kept.check_table(scene, location)
