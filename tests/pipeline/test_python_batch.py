@@ -71,7 +71,13 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, None], ids=["Ctrl-C", "eos stop"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.nightly, id="Ctrl-C"),
+        pytest.param(None, id="eos stop"),
+    ],
+)
 def test_a_batch_is_stopped_before_its_commit_and_written_later(
     broker: Kafka, tmp_path: Path, number: signal.Signals | None
 ) -> None:
