@@ -1,7 +1,7 @@
 """How does a run keep its audit table up to date, and what happens if the table can't be written?
 
 A thread copies the ledger's records into the table. A micro-batch does not wait for it. After each
-update the thread pauses for a second, or for 40 times the update's duration if that is longer. So
+update the thread pauses for 40 times its duration, but for a second at least and five at most. So
 it takes a small share of a core, and attempts that commit meanwhile become one Delta commit. While
 the table can't be written, the pipeline continues, warns, and counts the attempts that the table
 lacks. After `behind_max` attempts the run stops, and an operator must act. The ledger keeps the

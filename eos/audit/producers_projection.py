@@ -81,8 +81,10 @@ class ProducersProjection:
         self._states: ProducerStates | None = None  # as of `_version`
         self._version = -1
         self._app = ""
-        # Committed to the table, but not returned yet: a later commit of that call failed.
+        # Committed to the table, but not reported yet: a later commit failed, also one to
+        # `transactions`.
         self._unreported: list[Finding] = []
+        self._rebuilt_from: int | None = None
 
     def known(self, source: LedgerSource) -> int:
         """Return the last ledger offset in the table, and load its states if they are not."""
@@ -114,7 +116,7 @@ class ProducersProjection:
                 break
             states = self._states_before(first, source)
             if first > result.until + 1 or (result.until < 0 and source.has_rows):
-                result.rebuilt_from = first
+                self._rebuilt_from = first
             found = [
                 finding
                 for record in chunk.records
@@ -124,8 +126,13 @@ class ProducersProjection:
             self._commit(states, chunk.records[-1].offset, source, reached)
             result.until = self._version
             self._unreported += found
-        result.findings, self._unreported = self._unreported, []
+        result.findings, result.rebuilt_from = list(self._unreported), self._rebuilt_from
         return result
+
+    def reported(self) -> None:
+        """Note that the caller passes on what `catch_up` returned. Until then, each call returns it
+        again."""
+        self._unreported, self._rebuilt_from = [], None
 
     def _states_before(self, first: int, source: LedgerSource) -> ProducerStates:
         """Return a copy of the states before a ledger offset. If records before it are missing,

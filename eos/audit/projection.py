@@ -109,6 +109,7 @@ class Projection:
             part, is_all = self._step(found.until, validated_end, deadline)
             found = ProjectionResult(part.until, found.rows + part.rows, found.lost or part.lost)
         self._chunk = None
+        self.producers.reported()
         return replace(
             found,
             until=min(found.until, producers.until),

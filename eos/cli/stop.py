@@ -77,9 +77,14 @@ def _stop_by_ledger(
             return 1
         holder = _holder_of(last)
         if not bucket_stop.is_run(holder.run_id):
-            raise _no_run_error(names, holder)
+            raise _unnamed_error(names, holder)
         bucket_stop.write(folder, holder.run_id)
-        _await_clean_end(found.ledger, names, holder, options.wait)
+        try:
+            _await_clean_end(found.ledger, names, holder, options.wait)
+        except UnavailableError as error:
+            if error.code == "restarted_meanwhile":
+                bucket_stop.remove(folder, holder.run_id)
+            raise
     text = f"the run {holder} has ended"
     _print(names.pipeline, text, "stopped", holder, began, options.json)
     return 0
@@ -100,7 +105,7 @@ def _await_clean_end(ledger: Ledger, names: Names, holder: LockHolder, wait_s: i
         if has_ended_cleanly(last):
             return
         if deadline.has_passed:
-            raise _late_error(names, holder, wait_s)
+            raise _late_error(names, holder, wait_s, f"Did it die? `eos status {names.pipeline}`")
         time.sleep(_LEDGER_POLL_S)  # nothing signals a new record
 
 
@@ -138,13 +143,27 @@ def _restarted_error(names: Names, holder: LockHolder, now: LockHolder) -> Unava
     )
 
 
-def _late_error(names: Names, holder: LockHolder, wait_s: int) -> UnavailableError:
+def _late_error(
+    names: Names, holder: LockHolder, wait_s: int, question: str = ""
+) -> UnavailableError:
     return UnavailableError(
         "stop_timeout",
         f"{names.pipeline}: the run {holder} did not end within {wait_s} s; it is still "
         "asked to stop",
         hint="its micro-batch has EOS_FINISH_S seconds to commit: wait longer with --wait. "
-        "If the process hangs, kill it: the next run aborts its open transaction",
+        "If the process hangs, kill it: the next run aborts its open transaction"
+        + (f". {question}" if question else ""),
+        pipeline=names.pipeline,
+    )
+
+
+def _unnamed_error(names: Names, holder: LockHolder) -> UnavailableError:
+    return UnavailableError(
+        "run_without_id",
+        f"{names.pipeline}: the last record of the ledger {names.ledger} was written {holder}, and "
+        "names no run that can be ended",
+        hint="it is of a run of an older release, or of a replay: wait for its end, or end that "
+        "process with SIGTERM",
         pipeline=names.pipeline,
     )
 

@@ -22,9 +22,8 @@ from eos.sql_text import not_a_condition
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
-# A name of a column or step that Spark SQL accepts without backticks.
 ClusterName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-
+# A name of a column or step that Spark SQL accepts without backticks.
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 

@@ -18,9 +18,9 @@ _HOURS_MAX = 99
 
 
 class Remaining(NamedTuple):
-    """What is left: a text, the share that is done, and the time left as a text.
+    """The lag as a text, the share of the whole that is done, and the time left as a text.
 
-    `share` is None without a bar. `left` is empty while the time is unknown."""
+    `share` is None if no bar is drawn. `left` is empty while the time is unknown."""
 
     lag: str = ""
     share: float | None = None

@@ -99,7 +99,7 @@ class BottomLine:
         return line
 
     def bar(self, share: float) -> Text:
-        """Return a bar of which this share is done."""
+        """Return a bar that is filled up to `share`, between 0 and 1."""
         bar = ProgressBar(total=1.0, completed=share, width=_BAR_CELLS)
         return Text.assemble(*((each.text, each.style or "") for each in self._console.render(bar)))
 

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eos.audit.updater import audit_of, close
@@ -61,7 +61,8 @@ def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: st
     written now.
 
     Raise AttemptFailedError if a stop was requested before the commit."""
-    planned, profile = prepared.planned, prepared.profile
+    planned = replace(prepared.planned, run_id=host.lock.run_id)
+    profile = prepared.profile
     name, parts = prepared.name, (profile.metrics, profile.opentelemetry)
     with closing(Bus()) as bus, naming_principal(planned.security):
         planned = with_registry(planned, profile.registry)

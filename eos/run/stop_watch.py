@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+from eos.errors import EosError
+from eos.folder import Folder
 from eos.plan.plan import Plan
 from eos.run.shutdown import Stopping
 from eos.startup import bucket_stop, stop_marker
@@ -29,7 +31,7 @@ def locked(planned: Plan, stopping: Stopping, *, is_forced: bool) -> Iterator[Ru
     run_id = uuid.uuid4().hex
     with closing(RunLock(planned, run_id)) as lock:
         lock.acquire(is_forced=is_forced)
-        bucket = bucket_stop.markers(planned.names, planned.spark_conf)
+        bucket = _bucket(planned)
         if planned.names.stops:
             look, every_s = partial(stop_marker.read, Path(planned.names.stops), run_id), _TICK_S
         elif bucket is not None:
@@ -39,6 +41,17 @@ def locked(planned: Plan, stopping: Stopping, *, is_forced: bool) -> Iterator[Ru
             return
         with closing(_StopWatch(look, every_s, stopping)):
             yield lock
+
+
+def _bucket(planned: Plan) -> Folder | None:
+    """Return the folder of the stop markers in a bucket; None without one.
+
+    A login that only Spark has must not end a run that needs the bucket for checkpoints alone.
+    `eos stop` reports it."""
+    try:
+        return bucket_stop.markers(planned.names, planned.spark_conf)
+    except EosError:
+        return None
 
 
 class _StopWatch:

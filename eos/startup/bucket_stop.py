@@ -2,7 +2,8 @@
 
 There is no lock file that names the run. Instead, each of its ledger records has the run's id in
 `owner`. `eos stop` reads the last record, and writes the marker `stops/PREFIX.NAME/RUN_ID` into the
-bucket. A run looks for the marker with its own id only, so a marker can't end the next run.
+bucket. A run looks for the marker with its own id only, so a marker can't end the next run. The run
+removes its marker; one of a run that died stays, an empty object.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _RUN_ID = re.compile("[0-9a-f]{32}")
 def markers(names: Names, conf: Mapping[str, str]) -> Folder | None:
     """Return the folder of the pipeline's stop markers; None if the state root is no bucket. `conf`
     is the profile's `spark.conf`."""
-    root = None if names.lock else folder_of(names.state_root, conf)
+    root = None if names.lock else folder_of(names.state_root, conf)  # may raise UsageError
     return None if root is None else root.child(f"stops/{names.transactional_id}")
 
 
@@ -48,8 +49,13 @@ def requested_by(folder: Folder, run_id: str) -> str | None:
     try:
         if not folder.exists(run_id):
             return None
-    except OSError:
+    except (OSError, ValueError):
         return None  # the store does not answer as it should; the run looks again
-    with suppress(OSError):
-        folder.remove(run_id)
+    remove(folder, run_id)
     return f"a marker in {folder}"
+
+
+def remove(folder: Folder, run_id: str) -> None:
+    """Remove a marker that no run looks for any more, if the store answers."""
+    with suppress(OSError, ValueError):
+        folder.remove(run_id)

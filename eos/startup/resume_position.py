@@ -148,8 +148,8 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
     partitions, name = _partitions(found), planned.names.pipeline
     if planned.commits_group:
         require_no_members(planned, source, deadline)
-    if planned.commits_group and not is_at_own_group(planned.source.start, planned.names.group):
-        _require_no_history(planned, source.group_offsets(partitions))
+        if not is_at_own_group(planned.source.start, planned.names.group):
+            _require_no_history(planned, source.group_offsets(partitions))
     ends = resolve(
         planned.source.start,
         partitions,

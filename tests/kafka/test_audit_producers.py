@@ -15,7 +15,7 @@ import pytest
 from support import audit as kept
 from support.audit import CopyingPipeline, check_producers, producer_states, projection
 from support.doubles import At, EventLog
-from support.errors import in_turn
+from support.errors import in_turn, raises
 from support.pipeline_copy import Copy
 from support.recovery import run_verb, soon
 from support.verbs import audit
@@ -25,7 +25,7 @@ from eos.audit import producer_rows
 from eos.audit.follower import Follower
 from eos.audit.producer_states import EntryKey
 from eos.audit.table import ProducersTable
-from eos.errors import AttemptFailedError
+from eos.errors import AttemptFailedError, UnavailableError
 from eos.faults import MOMENTS, POINTS
 from eos.inspect.producers_live import RowStatus
 from eos.kafka.api import TopicPartition
@@ -193,6 +193,28 @@ def test_states_whose_records_are_gone_are_rebuilt_and_say_so(scenes, client, lo
     ran(scene)
     assert caught_up(made).rebuilt_from is None
     assert producer_states(location, scene.job.name, scene.job.ledger).ledger_from == third
+
+
+def test_what_is_found_is_reported_although_the_rows_could_not_be_stored(
+    scenes, client, location, monkeypatch
+):
+    scene = scenes.new(20)
+    ran(scene)
+    made = projection(scene, client, location)
+    caught_up(made)
+    shutil.rmtree(location.with_name("producers"))
+    scene.feed(20)
+    ran(scene)
+
+    def is_full(*_arguments: object) -> None:
+        raise UnavailableError("example", "the disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(made.table, "append", is_full)
+        with raises("example"):
+            made.catch_up(soon())
+    assert caught_up(made).rebuilt_from == 0
+    assert caught_up(made).rebuilt_from is None
 
 
 @pytest.fixture

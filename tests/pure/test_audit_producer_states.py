@@ -154,6 +154,8 @@ def test_findings_of_a_chunk_are_reported_although_the_next_chunk_could_not_be_r
     is_down = False
     result = projection.catch_up(*arguments)
     assert (result.until, [each.case for each in result.findings]) == (2, ["verdict"])
+    assert projection.catch_up(*arguments).findings == result.findings, "nobody reported them yet"
+    projection.reported()
     assert projection.catch_up(*arguments).findings == []
 
 

@@ -58,6 +58,7 @@ def test_a_micro_batch_that_ends_below_the_ledger_stops():
     with raises("beyond", PromiseBrokenError) as caught:
         world.batches.run(PlannedBatch("q", 0, {SOURCE: 0}, {SOURCE: 15}), Work(world.writes(9)))
     assert "up to offset 15, but 20 is next" in caught.value.message
+    assert "would repeat 15 offsets" in caught.value.message
     world.check(2)
 
 
