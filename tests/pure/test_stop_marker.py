@@ -179,6 +179,17 @@ def test_a_run_looks_for_its_own_marker_in_a_bucket(
     wait_until(lambda: list(folder.files()) == [A])
 
 
+def test_a_login_that_only_spark_has_ends_no_run(planned: Plan) -> None:
+    """Its bucket may have the checkpoints alone."""
+    names = Names.of("eos", "orders", "s3a://bucket/eos")
+    conf = {"spark.hadoop.fs.s3a.aws.credentials.provider": "com.example.Own"}
+    remote = replace(planned, names=names, spark_conf=conf)
+    with pytest.raises(UsageError):
+        bucket_stop.markers(names, conf)
+    with stop_watch.locked(remote, Stopping(lambda: None), is_forced=False) as lock:
+        assert bucket_stop.is_run(lock.run_id)
+
+
 def test_a_ledger_record_names_no_run_by_a_path() -> None:
     assert not any(map(bucket_stop.is_run, ("", "../x", A + "\n", A[:-1], 7, None)))
 

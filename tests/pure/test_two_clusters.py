@@ -24,6 +24,7 @@ from eos.ledger.record import Ends
 from eos.observe import events
 from eos.plan.plan import Plan, plan
 from eos.plan.security import naming_principal
+from eos.replay.replayer import put_back
 from eos.startup.source_state import source_client, source_of
 from eos.transaction.group_mirror import GroupMirror
 
@@ -217,3 +218,9 @@ def test_an_outage_is_one_warning_and_the_next_commit_repeats() -> None:
 def test_a_run_without_a_commit_ends_at_once() -> None:
     mirror, _ = mirror_of(Broker())
     mirror.close()
+
+
+def test_dead_letters_of_another_cluster_are_not_replayed(tmp_path: Path) -> None:
+    topic: Any = SimpleNamespace(planned=planned(tmp_path, "east"))
+    with raises("replay_other_cluster", UsageError):
+        put_back(topic, topic, topic, topic)
