@@ -41,12 +41,14 @@ def named_cluster(name: str | None, profile: Profile, pipeline: str) -> Connecti
         return None
     found = profile.clusters.get(name)
     if found is None:
+        known = ", ".join(sorted(profile.clusters)) or "none"
         did_you_mean = suggestion(name, profile.clusters)
         raise UsageError(
             "source_cluster_unknown",
             f"{pipeline}: `source.kafka.cluster` is {name!r}, but profile {profile.name!r} has no "
             f"such cluster{did_you_mean}",
-            hint=f"declare it in the profile: `clusters: {{{name}: {{bootstrap: HOST:9092}}}}`",
+            hint=f"declare it in the profile: `clusters: {{{name}: {{bootstrap: HOST:9092}}}}`; "
+            f"declared are: {known}",
             cluster=name,
         )
     return Connection(tuple(found.bootstrap), found.security, found.client, name)
