@@ -74,6 +74,7 @@ class Workload:
             CommittedReader(f"r.{topic}", bootstrap, topic, PARTITIONS, self.recorder)
             for topic in self.topics
         ]
+        self._committed: dict[str, dict[int, int]] = {}  # the group's offsets at the last look
         self._starts = {topic: dict.fromkeys(range(PARTITIONS), 0) for topic in self.topics}
 
     @property
@@ -161,6 +162,12 @@ class Workload:
         kafka_io.wait_closed(self._direct, job.source)
         ends = kafka_io.ends(self._direct, job.source)
         offsets = kafka_io.group_offsets(self._direct, job.name, job.source)
+        earlier = self._committed.setdefault(job.name, {})
+        backwards = {
+            n: (earlier[n], offsets.get(n)) for n in earlier if offsets.get(n, 0) < earlier[n]
+        }
+        assert not backwards, f"committed offsets of {job.name} went back: {backwards}"
+        earlier.update(offsets)
         if any(offsets.get(number, 0) < end for number, end in ends.items()):
             return False
         kafka_io.wait_closed(self._direct, job.target)

@@ -7,7 +7,7 @@ import random
 
 from soak.curves import Curves, look
 from soak.faults import FAULTS
-from soak.run import BROKERS, chosen_faults
+from soak.run import BROKERS, chosen_faults, never_struck
 from support.waiting import wait_until
 
 
@@ -49,3 +49,12 @@ def test_many_points_become_fewer() -> None:
     wait_until(lambda: curves.points and curves.points[-1]["s"] >= 1)
     curves.close()
     assert len(curves.points) <= 2_000
+
+
+def test_a_rule_that_was_there_often_and_struck_nothing_is_named() -> None:
+    struck = {"DELAY_ANSWER": 3, "THROTTLE": 0}
+    assert never_struck({"delays": 3, "throttle": 3, "zombie": 9}, struck) == [
+        "DELAY_REQUEST",
+        "THROTTLE",
+    ]
+    assert not never_struck({"delays": 2, "throttle": 2}, {})

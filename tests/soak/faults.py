@@ -10,8 +10,9 @@ import os
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from history.pipelines import FENCED
@@ -20,6 +21,7 @@ from support.proxy_rules import ALWAYS, ANY, Do, Rule
 from support.three_brokers import INTERNAL, NODES, ThreeBrokers
 
 LASTS_S = 8
+_LOST = (Do.LOSE_ANSWER, Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.HALF_ANSWER)
 _PIECE = b"\0" * (1 << 20)
 _DISK_BYTES_MAX = 256 << 20
 
@@ -29,6 +31,7 @@ class Soak:
     three: ThreeBrokers
     load: Workload
     random: Random
+    struck: Counter[str] = field(default_factory=Counter)  # requests, by what was done to them
 
     def node(self) -> int:
         return self.random.choice(NODES)
@@ -37,6 +40,8 @@ class Soak:
 def _last(soak: Soak, *rules: Rule) -> None:
     time.sleep(LASTS_S)
     soak.three.proxy.end(*rules)
+    for rule in rules:
+        soak.struck[rule.do.name] += len(rule.struck)
 
 
 def kill_pipeline(soak: Soak) -> None:
@@ -83,8 +88,7 @@ def move_leaders(soak: Soak) -> None:
 def lost_answers(soak: Soak) -> None:
     """Of one request in fifty."""
     rare = {"chance": 0.02, "times": ALWAYS}
-    lost = (Do.LOSE_ANSWER, Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.HALF_ANSWER)
-    _last(soak, *(soak.three.proxy.rule(ANY, do, **rare) for do in lost))
+    _last(soak, *(soak.three.proxy.rule(ANY, do, **rare) for do in _LOST))
 
 
 def delays(soak: Soak) -> None:
@@ -147,6 +151,15 @@ FAULTS: Mapping[str, Callable[[Soak], None]] = {
         disk_pressure,
         nothing,
     )
+}
+
+# What a fault's rules do to requests.
+RULES: Mapping[str, tuple[str, ...]] = {
+    "lost_answers": tuple(do.name for do in _LOST),
+    "delays": (Do.DELAY_ANSWER.name, Do.DELAY_REQUEST.name),
+    "other_codes": (Do.OTHER_CODE.name,),
+    "black_hole": (Do.DROP_REQUEST.name,),
+    "throttle": (Do.THROTTLE.name,),
 }
 
 

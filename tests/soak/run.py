@@ -29,9 +29,10 @@ from history.workload import Workload
 from support.three_brokers import NODES, ThreeBrokers, three_nodes
 
 from soak.curves import Curves
-from soak.faults import FAULTS, LASTS_S, Soak, both, healed
+from soak.faults import FAULTS, LASTS_S, RULES, Soak, both, healed
 
 _TWO_AT_ONCE = 0.3
+_OFTEN = 3  # rounds of a fault, after which each of its rules must have struck
 _PREFIX = "soak"
 BROKERS = {name for name in FAULTS if name.endswith(("_broker", "_leaders"))}
 
@@ -84,6 +85,8 @@ def run(seed: int, hours: float, folder: Path) -> dict[str, Any]:
             found = load.rest_of_all()
             if found:
                 raise AnomalyError(found)
+            idle = never_struck(faults, soak.struck)
+            assert not idle, f"these rules of the proxy never struck a request: {idle}"
         finally:
             curves.close()
             load.close()
@@ -92,10 +95,17 @@ def run(seed: int, hours: float, folder: Path) -> dict[str, Any]:
             "hours": round((time.monotonic() - begun) / 3600, 2),
             "cores": os.cpu_count(),
             "faults": dict(sorted(faults.items())),
+            "requests struck": dict(sorted(soak.struck.items())),
             **load.counts(),
             "processes": curves.summary(),
             "curves": curves.points,
         }
+
+
+def never_struck(faults: Mapping[str, int], struck: Mapping[str, int]) -> list[str]:
+    """Rules that were there often enough, and still did nothing."""
+    enough = sorted(name for name, times in faults.items() if times >= _OFTEN)
+    return [do for name in enough for do in RULES.get(name, ()) if not struck.get(do)]
 
 
 def pids(three: ThreeBrokers, load: Workload) -> Mapping[str, int]:
