@@ -52,9 +52,7 @@ def choose_checkpoint(
         _require_uncommitted(planned, files, current)
     if not files.is_local:
         fresh = own_folder(files, root, position.checkpoint, identity)
-        keeps_state = planned.is_stateful or position.keeps_state  # of a copy: `state_copy`
-        has_current = position.checkpoint and (keeps_state or is_at_rest(planned, last))
-        current = f"{root}/{position.checkpoint}" if has_current else None
+        current = _resumable(planned, files, position, last, current)
     if current is None or position.is_reset:
         return fresh
     checkpoint = Checkpoint(files, current, is_opaque=planned.is_dataframe)
@@ -88,6 +86,27 @@ def _reason_to_replace(planned: Plan, checkpoint: Checkpoint, position: Position
     if keeps_state or not is_older(planned, checkpoint, position):
         return ""
     return "is older than the ledger"
+
+
+def _resumable(
+    planned: Plan,
+    files: Files,
+    position: Position,
+    last: LedgerRecord | None,
+    newest: str | None,
+) -> str | None:
+    """Return the path of the checkpoint to resume with in a remote store; None if there is none.
+
+    A pipeline that keeps state resumes with a copy (`state_copy`). After a stop that interrupted
+    Spark, the ledger names no folder. The stopped run has the newest one, as later startups created
+    none or copies of it.
+    """
+    root, name = planned.names.checkpoints, position.checkpoint
+    if not planned.is_stateful and not position.keeps_state:
+        return f"{root}/{name}" if name and is_at_rest(planned, last) else None
+    if name or newest is None:
+        return f"{root}/{name}" if name else None
+    return newest if Checkpoint(files, newest).query_id() == position.query_id else None
 
 
 def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:

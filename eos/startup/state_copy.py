@@ -54,11 +54,10 @@ def with_own_state(
     """
     position = chosen.position
     root, _, name = chosen.location.rpartition("/")
-    is_former = bool(position.checkpoint) and name == position.checkpoint
-    if not isinstance(files, HadoopFiles) or not planned.is_stateful or not is_former:
+    if not isinstance(files, HadoopFiles) or not planned.is_stateful or is_at_rest(planned, last):
         return chosen
-    if is_at_rest(planned, last):
-        return chosen
+    if Checkpoint(files, chosen.location).planned() is None:
+        return chosen  # a fresh one
     own = own_folder(files, root, name, identity)
     query_id = Checkpoint(files, chosen.location).query_id()
     if position.batch_id < 0 or query_id != position.query_id:
@@ -84,11 +83,17 @@ def with_own_state(
 
 def _copy(files: HadoopFiles, old: str, new: str, batch_id: int) -> int:
     names = required(files.tree(old), batch_id)
+    plans = [name for name in names if name.startswith("offsets/")]
+
+    def copy(name: str) -> None:
+        files.copy(f"{old}/{name}", f"{new}/{name}")
+
     with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="eos-state-copy") as threads:
-        for done in [
-            threads.submit(files.copy, f"{old}/{name}", f"{new}/{name}") for name in names
-        ]:
-            done.result()
+        list(threads.map(copy, [name for name in names if name not in plans]))
+    # A folder counts as a checkpoint once it has a plan. So `eos verify` and `eos recover`, which
+    # may look at any time, see no part of a copy. The newest plan is the one that they compare.
+    for name in sorted(plans, key=lambda each: int(each.rpartition("/")[2]), reverse=True):
+        copy(name)
     return len(names)
 
 

@@ -182,6 +182,31 @@ def test_state_outlives_a_kill_and_a_woken_zombie(
     assert audited(project)["committed"] == 3
 
 
+@pytest.mark.timeout(1800)
+def test_state_outlives_a_stop_that_was_asked_for(project: Project, store: S3) -> None:
+    """A stop interrupts Spark, so the ledger's record of it names no checkpoint."""
+    stateful.declare(project, "running", 24, "output_mode: update\n")
+    text = project.pipeline.read_text()
+    project.pipeline.write_text(text.replace("available_now: true", "every: 100 ms"))
+    kafka_io.create_topics(project.broker.bootstrap, stateful.PARTITIONS, project.source)
+    for number in range(2):
+        stateful.feed(project, range(24 * number, 24 * (number + 1)))
+        said = stopped_after(project, 24)
+        assert ("so its state was copied" in said) == (number > 0), said
+        check_counts(project, 24 * (number + 1))
+    assert len(folders(project, store)) == 2
+
+
+def stopped_after(project: Project, records: int) -> str:
+    """A run that `eos stop` ends once it has committed them. What it said."""
+    running = project.start_warm()
+    wait_until(lambda: f"committed: {records} records" in running.said(), running.said, running)
+    stopped = run_verb(verbs.stop, *project.words(), "--json")
+    assert stopped.code == 0, (stopped, running.said())
+    assert running.wait() == 0, running.said()
+    return running.said()
+
+
 def folders(project: Project, store: S3) -> list[str]:
     root = f"eos/{project.name}/checkpoints/{project.group}"
     return sorted({f"{root}/{name.partition('/')[0]}" for name in store.names(root)})

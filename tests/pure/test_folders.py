@@ -79,6 +79,15 @@ def test_a_position_that_was_moved_takes_a_fresh_one(a_plan):
     assert chosen(a_plan, last("stop"), is_reset=True) == FRESH
 
 
+@pytest.mark.parametrize("query_id", ["q", "another"])
+def test_a_stop_that_interrupted_spark_loses_no_state(a_plan, query_id):
+    """The ledger names no folder then. The newest one has the state, if it is of the same query."""
+    record = last("stop", checkpoint="")
+    position = replace(record.position, query_id=query_id, batch_id=5, keeps_state=True)
+    found = choose_checkpoint(a_plan, Far(), position, record, NEXT).rpartition("/")[2]
+    assert found == ("0002-7-3" if query_id == "q" else FRESH)
+
+
 def test_its_number_is_above_the_ledgers_even_if_that_folder_has_nothing_yet(a_plan):
     assert chosen(a_plan, last("start", checkpoint="0041-9-0")) == "0042-31-4"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from eos.startup.state_copy import required
+from typing import Any, cast
+
+from eos.startup.state_copy import _copy, required
 
 PART = "state/0/3/default/"
 
@@ -14,6 +16,23 @@ def test_only_log_entries_up_to_the_ledgers_last_micro_batch_are_copied() -> Non
         *("commits/5", "commits/6", "commits/7", "metadata"),
         *("offsets/5", "offsets/6", "offsets/7", "sources/0/0"),
     ]
+
+
+def test_a_copy_is_a_checkpoint_once_all_else_is_there() -> None:
+    """A folder without a plan is no checkpoint for `eos verify` and `eos recover`."""
+    copied: list[str] = []
+
+    class Store:
+        def tree(self, _path: str) -> list[str]:
+            plans = [f"offsets/{n}" for n in (8, 9, 10)]
+            return ["metadata", "sources/0/0", *plans, "commits/10", f"{PART}11.delta"]
+
+        def copy(self, old: str, new: str) -> None:
+            assert old.removeprefix("old/") == new.removeprefix("new/")
+            copied.append(new.removeprefix("new/"))
+
+    assert _copy(cast("Any", Store()), "old", "new", 10) == 7
+    assert copied[-3:] == ["offsets/10", "offsets/9", "offsets/8"]
 
 
 def test_versions_begin_with_the_newest_snapshot_that_can_be_evaluated_again() -> None:

@@ -323,9 +323,12 @@ class Project:
     def profile(self) -> Path:
         return self.folder / "conf" / "test.yaml"
 
+    @property
+    def pipeline(self) -> Path:
+        return self.folder / "pipelines" / self.name / "pipeline.yaml"
+
     def words(self) -> list[str]:
-        pipeline = self.folder / "pipelines" / self.name / "pipeline.yaml"
-        return [str(pipeline), "--profile", str(self.profile)]
+        return [str(self.pipeline), "--profile", str(self.profile)]
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "eos.cli.run", *self.words()]
