@@ -251,7 +251,12 @@ class BucketFolder:
 
     @property
     def _client(self) -> Any:
-        return _client_of(self.store, os.getpid())
+        return client_of(self.store)
+
+
+def client_of(store: ObjectStore) -> Any:
+    """Return pyarrow's client of the store, one for all calls in this process."""
+    return _client_of(store, os.getpid())
 
 
 @lru_cache(maxsize=8)

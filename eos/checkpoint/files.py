@@ -1,23 +1,26 @@
-"""Read and move a checkpoint's files, on local disks or in a file system of Hadoop's.
+"""Read and move a checkpoint's files, on local disks, in S3, or in a file system of Hadoop's.
 
 Spark resolves a checkpoint's location by the rules of its JVM: a path without a scheme belongs to
 the file system in `fs.defaultFS`, which may be HDFS. So the driver reads such a path from the local
 disks only if the default is local (`files_for`). Local files are read without the JVM: that is
-faster than Py4J, and a command line tool needs no Spark for it.
+faster than Py4J, and a command line tool needs no Spark for it. Nor does it for a bucket of S3,
+which a run reads through Hadoop (`bucket_files`).
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from eos.checkpoint.bucket_files import BucketFiles
 from eos.errors import UsageError
 from eos.location import local_path, scheme_of
+from eos.object_store import is_in_bucket, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +50,7 @@ class Files(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or folder. Raise FileExistsError if the new name exists.
+        """Rename a folder. Raise FileExistsError if the new name exists.
 
         An object store copies the content, which takes time.
         """
@@ -186,17 +189,25 @@ class HadoopFiles:
         return target.getFileSystem(self._conf), target
 
 
-def files_for(location: str, spark: SparkSession | None = None) -> Files:
-    """Return the access to this location, resolved as the driver's Spark resolves it. Without
-    Spark, raise UsageError unless it is on local disks."""
+def files_for(
+    location: str, spark: SparkSession | None = None, *, conf: Mapping[str, str] | None = None
+) -> Files:
+    """Return the access to this location, resolved as the driver's Spark resolves it.
+
+    Without Spark, raise UsageError unless it is on local disks, or in a bucket of S3 whose address
+    and credentials are in `conf`, the profile's `spark.conf`."""
     scheme = scheme_of(location)
     if spark is not None:
         return LocalFiles() if (scheme or _default_scheme(spark)) == "file" else HadoopFiles(spark)
     if scheme in ("", "file"):
         return LocalFiles()
+    if conf is not None and is_in_bucket(location):
+        store_of(location, conf)  # raises if only a JVM could use the credentials
+        return BucketFiles(conf)
     raise UsageError(
         "checkpoint_not_local",
-        f"{location} is not on a local or mounted disk, and only a running Spark can read it",
+        f"{location} is neither on a local or mounted disk nor in a bucket of S3, and only a "
+        "running Spark can read it",
         hint="copy the checkpoint to a local folder, and use that folder",
         location=location,
     )

@@ -204,8 +204,8 @@ def _next(found: Prediction) -> str:
         first: EosError = found.errors[0]
         case = first.code
         return f"stops with exit code {first.recovery.value}: {case}"
-    if found.chosen is None:
-        return _next_with_remote_checkpoint(found)
+    if not _uses_known_folder(found):
+        return _next_in_remote_store(found)
     if found.view.last is None:
         return f"begins at `start:`, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
@@ -227,21 +227,34 @@ def _next(found: Prediction) -> str:
     return f"resumes with checkpoint {found.chosen}: {action}"
 
 
-def _next_with_remote_checkpoint(found: Prediction) -> str:
-    """Return the next run's action if only a running Spark can read the checkpoint.
+def _uses_known_folder(found: Prediction) -> bool:
+    """Return whether the next run uses the predicted checkpoint folder, and not one that is named
+    after its fence or a copy."""
+    files, last = found.view.files, found.view.last
+    if files is None or files.is_local or found.upcoming is None:
+        return files is not None and files.is_local
+    return is_at_rest(found.view.planned, last)
 
-    The checkpoint's folder is taken from the ledger.
+
+def _next_in_remote_store(found: Prediction) -> str:
+    """Return the next run's action in a remote store, where it may use a folder of its own.
+
+    If only a running Spark can read the store, the folder is taken from the ledger.
     """
-    planned, last = found.view.planned, found.view.last
+    planned, last, files = found.view.planned, found.view.last, found.view.files
     root = planned.names.checkpoints
     if last is None:
         return f"begins at `start:`, with a fresh checkpoint in {root}"
-    label = f"{root}/{last.position.checkpoint}"
+    label = found.chosen if found.upcoming else ""
+    if files is None and last.position.checkpoint:
+        label = f"{root}/{last.position.checkpoint}"
     reason = "because an earlier instance may still write to the previous one"
     if found.position and found.position.is_reset:
         reason = _RESET
     elif is_at_rest(planned, last):
-        return f"resumes with checkpoint {label}, which only a running Spark can read"
-    elif last.position.keeps_state and last.position.checkpoint:
+        if label:
+            return f"resumes with checkpoint {label}, which only a running Spark can read"
+        reason = "because the previous one is gone, or older than the ledger"
+    elif last.position.keeps_state and label:
         return f"resumes with a copy of checkpoint {label}, {reason}"
     return f"resumes at the ledger's ends, with a fresh checkpoint in {root}, {reason}"

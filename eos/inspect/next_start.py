@@ -125,12 +125,12 @@ def predict(view: Snapshot) -> Prediction:
         found.attempt(_require_producers, found, planned.dedup, position)
     starts = found.attempt(starting_offsets, planned, source.client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
-    newest = view.newest()
-    if newest is not None and newest.location == found.chosen:
-        found.attempt(require_new_whole, planned, source, view.position, newest, short_deadline())
-        found.upcoming = found.attempt(upcoming, newest)
+    used = view.with_plan(found.chosen)
+    if used is not None:
+        found.attempt(require_new_whole, planned, source, view.position, used, short_deadline())
+        found.upcoming = found.attempt(upcoming, used)
         if found.upcoming is not None and not position.is_reset:
-            found.attempt(require_level, before, newest, position)
+            found.attempt(require_level, before, used, position)
     for table in planned.tables:
         found.attempt(_require_table, view, table)
     _decide(found, position)

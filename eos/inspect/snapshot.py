@@ -132,9 +132,14 @@ class Snapshot:
         if self.files is None:
             return None
         current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
-        if current is None:
+        return self.with_plan(current)
+
+    def with_plan(self, location: str | None) -> Checkpoint | None:
+        """Return the checkpoint in this folder; None if it has no planned micro-batch."""
+        if self.files is None or location is None:
             return None
-        return Checkpoint(self.files, current, is_opaque=self.planned.is_dataframe)
+        found = Checkpoint(self.files, location, is_opaque=self.planned.is_dataframe)
+        return None if found.planned() is None else found
 
 
 def take_snapshot(planned: Plan, client: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
@@ -157,8 +162,9 @@ def cluster_view(planned: Plan, client: KafkaClient) -> ClusterView:
 
 
 def readable(planned: Plan) -> Files | None:
+    """Return the access to the checkpoints without Spark; None if there is none."""
     try:
-        return files_for(planned.names.checkpoints)
+        return files_for(planned.names.checkpoints, conf=planned.spark_conf)
     except UsageError:
         return None
 

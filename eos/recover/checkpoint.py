@@ -74,7 +74,8 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
             )
         return newest, True
     location = resolved(path, Path.cwd())
-    checkpoint = Checkpoint(files_for(location), location)
+    files = files_for(location, conf=view.planned.spark_conf)
+    checkpoint = Checkpoint(files, location)
     if checkpoint.planned() is None:
         raise UsageError(
             "not_a_checkpoint",

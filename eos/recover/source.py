@@ -13,6 +13,7 @@ from eos.ledger.ranges import PlannedBatch, require_same_topics
 from eos.ledger.record import Ends
 from eos.recover.change import LedgerChange, LostOffsets, Verb, no_change
 from eos.startup.checkpoint_age import upcoming
+from eos.startup.checkpoint_dir import choose_checkpoint
 
 
 def forget_topics(topics: Sequence[str]) -> Verb:
@@ -143,9 +144,12 @@ def _next_step(view: Snapshot) -> PlannedBatch | None:
 
     It is None, too, if the checkpoint can't be read, or if the next run does not use it.
     """
-    checkpoint = None if view.position.is_reset else view.newest()
-    if checkpoint is None:
+    position, planned = view.position, view.planned
+    if view.files is None or position.is_reset:
         return None
+    planned = replace(planned, is_stateful=position.keeps_state)
     with suppress(PromiseBrokenError):
-        return upcoming(checkpoint).step
+        chosen = choose_checkpoint(planned, view.files, position, view.last)
+        checkpoint = view.with_plan(chosen)
+        return None if checkpoint is None else upcoming(checkpoint).step
     return None

@@ -142,7 +142,7 @@ def test_the_commands_read_and_maintain_it_without_a_jvm(
         assert listed["pipelines"][0]["runs"] == "unknown"
 
         # A verification resumes where the last one ended, as it does on a disk.
-        allowed = "--allow-out-of-reach"  # checkpoints in a bucket need Spark to be read
+        allowed = "--allow-out-of-reach"  # this pipeline's checkpoint is on a disk
         whole, rest = (run_verb(verbs.verify, *words, allowed) for _ in range(2))
         assert (whole.code, rest.code) == (0, 0), (whole, rest)
         assert f"{root}/verified/eos.{name}.json" in whole.out

@@ -155,7 +155,7 @@ def test_a_checkpoint_of_something_else_is_refused(lost: Pipeline, tmp_path: Pat
         ("", f"offset 13 of {lost.source}-1, which ends at 12"),
         (str(other.path), "reads other, which the pipeline does not read"),
         (str(tmp_path), "[not_a_checkpoint]"),
-        ("s3a://bucket/checkpoint", "[checkpoint_not_local]"),
+        ("hdfs://node:1/checkpoint", "[checkpoint_not_local]"),
     ):
         refused = lost.recover("--adopt-checkpoint", *filter(None, [folder]), "--yes")
         assert (refused.code, words in refused.err) == (2, True), refused
@@ -267,11 +267,11 @@ def test_where_only_spark_can_read_the_note_alone_does_it(pipeline: Pipeline) ->
     pipeline.ran(5)
     profile = Path(pipeline.words[2])
     remote = json.loads(profile.read_text())
-    remote |= {"state": {"root": "s3a://bucket/eos"}, "deployment": pipeline.planned().deployment}
+    remote |= {"state": {"root": "hdfs://node:1/eos"}, "deployment": pipeline.planned().deployment}
     profile.write_text(json.dumps(remote))
     explained = pipeline.recover()
     assert explained.code == 0
-    assert "in s3a://bucket/eos/checkpoints/" in explained.out
+    assert "in hdfs://node:1/eos/checkpoints/" in explained.out
     assert "which only a running Spark can read" in explained.out
     (says,) = pipeline.did("--set-checkpoint-aside")["says"]
     assert "the next run uses a fresh one anyway" in says

@@ -11,6 +11,7 @@ import pytest
 from support.errors import raises
 
 from eos.checkpoint import files as module
+from eos.checkpoint.bucket_files import BucketFiles
 from eos.checkpoint.files import LocalFiles, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
@@ -93,12 +94,17 @@ def test_what_is_missing_stops_the_pipeline_and_what_may_pass_does_not(tmp_path)
     assert error.value.fields["path"] == f"{folder}/metadata"
 
 
-def test_a_place_elsewhere_needs_spark(tmp_path):
+def test_a_place_elsewhere_needs_spark_unless_it_is_a_bucket(tmp_path):
     assert isinstance(files_for(str(tmp_path)), LocalFiles)
     assert isinstance(files_for(f"file:{tmp_path}"), LocalFiles)
-    with raises("checkpoint_not_local", UsageError) as caught:
-        files_for("s3a://bucket/x")
-    assert "s3a://bucket/x" in caught.value.message
+    assert isinstance(files_for("s3a://bucket/x", conf={}), BucketFiles)
+    for location in ("hdfs://bucket/x", "abfss://bucket/x", "gs://bucket/x"):
+        with raises("checkpoint_not_local", UsageError) as caught:
+            files_for(location, conf={})
+        assert location in caught.value.message
+    of_jvm = {"spark.hadoop.fs.s3a.aws.credentials.provider": "org.example.Vault"}
+    with raises("store_credentials_unsupported", UsageError):
+        files_for("s3a://bucket/x", conf=of_jvm)
     with pytest.raises(OSError, match="not on a local or mounted disk"):
         LocalFiles().read("s3a://bucket/x")
 

@@ -133,6 +133,8 @@ def test_a_checkpoint_of_another_query():
     other = level(4, {A: 10, B: 20}, query="r")
     assert checkpoint(other, other, 4, 4, {}) == ["checkpoint"]
     assert checkpoint(other, other, 0, None, {}) == []  # a fresh one that has done nothing yet
+    # A run began another checkpoint between this read and the second look at the ledger.
+    assert checkpoint(LOW, other, 4, 4, {}) == []
     moved = level(4, {A: 1, B: 2}, is_reset=True)
     assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
     (unread,) = check_checkpoint(newest_checkpoint(None, "s3a://b/c"), LOW, LOW)
