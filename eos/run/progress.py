@@ -48,5 +48,8 @@ def _offset(ends: Any, topic: str, partition: str) -> int:
 
 
 def _read(offsets: Any) -> Any:
-    """Return the offsets as a value. PySpark passes them either as JSON text or parsed."""
+    """Return the offsets as a value. PySpark passes them either as JSON text or parsed, and 4.0
+    passes missing ones as the text "None"."""
+    if offsets == "None":
+        return None
     return json.loads(offsets) if isinstance(offsets, str) else offsets

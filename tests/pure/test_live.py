@@ -25,7 +25,7 @@ from eos.observe import live as live_module
 from eos.observe.bottom_line import Terminal
 from eos.observe.bus import Bus
 from eos.observe.live import TERMINAL, ProgressLine, show_events
-from eos.run.progress import lag_of
+from eos.run.progress import lag_of, source_ends
 
 
 class Clock:
@@ -298,6 +298,9 @@ def test_the_lag_is_what_the_last_micro_batch_left() -> None:
     assert lag_of({"sources": [source]}) == 4
     assert lag_of({"sources": [{"endOffset": None, "latestOffset": {"a": {"0": 3}}}]}) == 3
     assert lag_of({"sources": [{"endOffset": {"a": {"0": 3}}, "latestOffset": None}]}) is None
+    again = {"startOffset": "None", "endOffset": '{"a": {"0": 3}}', "latestOffset": "None"}
+    assert lag_of({"sources": [again]}) is None, "PySpark 4.0, for a repeated micro-batch"
+    assert source_ends({"sources": [again]}) == {}
     assert (
         lag_of({"sources": [{"latestOffset": {"a": {"0": 3}}, "endOffset": '{"a": {"0": 3}}'}]})
         == 0
