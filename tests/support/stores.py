@@ -39,6 +39,7 @@ from support.throttling import Throttling
 from support.waiting import wait_until
 
 BUCKET = "checkpoints"
+MOTO = "moto"  # Moto's bucket
 SLOW = "slow"  # of this bucket, a part of the requests may be refused for now
 NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"
@@ -46,8 +47,9 @@ VERSITY = "1.8.0"
 
 
 class Store(Protocol):
-    root: str
-    """As a profile names it."""
+    @property
+    def root(self) -> str:
+        """As a profile names it."""
 
     def names(self, path: str) -> list[str]:
         """All files below, relative to it. A path is relative to `root` without its last part."""
@@ -62,10 +64,10 @@ class Store(Protocol):
 
 @dataclass
 class S3:
-    """Moto's server. It asks nobody for a password until it is told to."""
+    """A server of S3's protocol. Moto's asks nobody for a password until it is told to."""
 
     endpoint: str
-    root: str = f"s3a://{BUCKET}/eos"
+    bucket: str = BUCKET  # one driver can use two servers that have different buckets
     client: Any = field(init=False)
     throttling: Throttling = field(init=False)
 
@@ -81,9 +83,13 @@ class S3:
             aws_secret_access_key=SECRET,
             config=once,
         )
-        for bucket in (BUCKET, SLOW):
+        for bucket in (self.bucket, SLOW):
             self.client.create_bucket(Bucket=bucket)
         self.throttling = Throttling(self.endpoint)
+
+    @property
+    def root(self) -> str:
+        return f"s3a://{self.bucket}/eos"
 
     def settings(self) -> dict[str, str]:
         """What S3A is told: where the server is, and an end of trying."""
@@ -117,19 +123,21 @@ class S3:
         urllib.request.urlopen(request, timeout=300).close()
 
     def names(self, path: str) -> list[str]:
-        found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{path}/").get("Contents", [])
+        found = self.client.list_objects_v2(Bucket=self.bucket, Prefix=f"{path}/").get(
+            "Contents", []
+        )
         return [each["Key"].removeprefix(f"{path}/") for each in found]
 
     def put(self, path: str, content: bytes) -> None:
-        self.client.put_object(Bucket=BUCKET, Key=path, Body=content)
+        self.client.put_object(Bucket=self.bucket, Key=path, Body=content)
 
     def get(self, path: str) -> bytes:
-        return self.client.get_object(Bucket=BUCKET, Key=path)["Body"].read()
+        return self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
 
     def remove(self, path: str) -> None:
         keys = [path, *(f"{path}/{name}" for name in self.names(path))]
         self.client.delete_objects(
-            Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]}
+            Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]}
         )
 
 
@@ -172,13 +180,13 @@ class Hdfs:
 
 @contextmanager
 def s3(folder: Path) -> Iterator[Callable[[], S3]]:
-    """It is waited for when it is called."""
+    """Moto, with a bucket of its own. It is waited for when it is called."""
     log = folder / "s3.log"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
 
     def told() -> S3 | None:
         found = re.search(r"Running on (http\S+\d)", log.read_text(errors="replace"))
-        return S3(found[1]) if found else None
+        return S3(found[1], MOTO) if found else None
 
     with _process(command, log) as process:
         yield cache(lambda: _awaited(process, log, told))
