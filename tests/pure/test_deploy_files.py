@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from support.docs import ROOT
 
 from eos.config.load import load_profile
 from eos.errors import Recovery
+from eos.local.jars import BROKER_VERSION
 from eos.local.java import AVRO_LIMITS
 from eos.run.shutdown import FINISH_S
 
@@ -115,6 +117,96 @@ def test_the_compose_file_has_its_form() -> None:
     assert len(mounted) == 6
     for each in mounted:
         assert (DEPLOY / "compose" / each).is_file(), each
+
+
+def test_the_services_of_the_compose_file_find_each_other() -> None:
+    """Addresses, ports and paths are those of another service, or of a file in this folder."""
+    place = DEPLOY / "compose"
+    (document,) = documents(place / "compose.yaml")
+    services: dict[str, Any] = document["services"]
+    brokers = [f"kafka-{number}" for number in (1, 2, 3)]
+    assert list(services) == [*brokers, "registry", "orders", "prometheus", "grafana"]
+
+    for number, name in enumerate(brokers, 1):
+        env = services[name]["environment"]
+        assert f"{number}@{name}:9093" in env["KAFKA_CONTROLLER_QUORUM_VOTERS"].split(",")
+        assert env["KAFKA_NODE_ID"] == str(number)
+        assert env["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert "PLAINTEXT://:9092" in env["KAFKA_LISTENERS"].split(",")
+        assert services[name]["image"].startswith(f"apache/kafka:{BROKER_VERSION}.")
+    bootstrap = ",".join(f"{name}:9092" for name in brokers)
+    profile = yaml.safe_load((place / "profile.yaml").read_text())
+    registry = services["registry"]["environment"]
+    assert profile["kafka"]["bootstrap"] == bootstrap
+    assert registry["SCHEMA_REGISTRY_KAFKASTORE_BOOTSTRAP_SERVERS"] == bootstrap
+    assert set(services["orders"]["depends_on"]) == {*brokers}
+    own = urlsplit(profile["registry"]["url"])
+    assert (own.hostname, own.port) == ("registry", urlsplit(registry[LISTENERS]).port)
+
+    scraped = yaml.safe_load((place / "prometheus.yaml").read_text())
+    ((target,),) = (each["targets"] for each in scraped["scrape_configs"][0]["static_configs"])
+    assert target == f"orders:{profile['metrics']['prometheus']['port']}"
+    (source,) = yaml.safe_load((place / "grafana-source.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert "127.0.0.1:9090:9090" in services["prometheus"]["ports"]
+
+
+LISTENERS = "SCHEMA_REGISTRY_LISTENERS"
+
+
+def test_the_files_of_the_compose_file_are_where_its_services_look() -> None:
+    (document,) = documents(DEPLOY / "compose" / "compose.yaml")
+    services: dict[str, Any] = document["services"]
+    inside = {
+        name: {each.split(":")[1] for each in service["volumes"]}
+        for name, service in services.items()
+        if "volumes" in service
+    }
+    named = {each.split(":")[0] for one in services.values() for each in one.get("volumes", [])}
+    assert {each for each in named if not each.startswith(".")} == set(document["volumes"])
+    command, (config,) = services["orders"]["command"], services["prometheus"]["command"]
+    assert command[-1] in inside["orders"]
+    assert "/state" in inside["orders"]
+    assert config.removeprefix("--config.file=") in inside["prometheus"]
+    rules = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["rule_files"]
+    assert {f"/etc/prometheus/{each}" for each in rules} < inside["prometheus"]
+    (provider,) = yaml.safe_load((DEPLOY / "compose" / "grafana-dashboards.yaml").read_text())[
+        "providers"
+    ]
+    shown = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert shown in inside["grafana"]
+    assert Path(shown).parent == Path(provider["options"]["path"])
+    # The pipeline's image is the user's, on the one that is built here; all others are fixed.
+    images = {name: service["image"] for name, service in services.items()}
+    assert images.pop("orders") == "${ORDERS_IMAGE:-orders:1}"
+    assert (DEPLOY / "image" / "Containerfile").is_file()
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images.values()), images
+
+
+def test_each_budget_for_disruptions_is_of_pods_that_exist() -> None:
+    """By file and part: a budget whose labels are of no pod protects nothing."""
+    started = [each for kind in ("Job", "Deployment") for _, each in of_kind(kind)]
+    drivers = [each["spec"]["template"]["metadata"]["labels"] for each in started]
+    _, application = next(of_kind("SparkApplication"))
+    executor = yaml.safe_load(files_of("base.yaml")["executor.yaml"])["metadata"]["labels"]
+    found = []
+    for name, budget in of_kind("PodDisruptionBudget"):
+        assert budget["spec"]["minAvailable"] == 1
+        wanted = budget["spec"]["selector"]["matchLabels"].items()
+        own = (
+            [executor, *drivers]
+            if name == "base.yaml"
+            else [application["spec"]["driver"]["labels"]]
+        )
+        found.append((name, [wanted <= each.items() for each in own]))
+        assert {each["metadata"]["namespace"] for each in [budget, application, *started]} == {
+            "pipelines"
+        }
+    assert found == [
+        ("base.yaml", [True, False, False]),
+        ("base.yaml", [False, True, True]),
+        ("spark-application.yaml", [True]),
+    ]
 
 
 def test_profiles_in_manifests_are_valid(tmp_path: Path) -> None:
