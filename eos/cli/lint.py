@@ -154,15 +154,15 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
 
 
 def _fails_in_driver(reference: str, parts: Parts) -> bool:
-    """Return whether the driver will certainly fail to import a function's module, too.
+    """Return whether the driver will certainly not find a step's function, either.
 
-    The import fails if the file is no valid Python, or if the module is missing in a folder that
-    only the project can provide. Any other missing module may be in `--py-files`, which only the
-    driver has on its path. Parent packages are imported here. Errors of them don't count, since
-    they may have causes that only exist in this environment.
+    That is so if the module's file is no valid Python or does not have the function's name, or if
+    the module is missing in a folder that only the project can provide. Any other missing module
+    may be in `--py-files`, which only the driver has on its path. Parent packages are imported
+    here. Errors of them don't count, since their causes may only exist in this environment.
     """
     load((), parts.project_root, parts.folder)  # sets up the import path as a run does
-    name = reference.partition(":")[0]
+    name, _, function = reference.partition(":")
     spec = None
     try:
         spec = importlib.util.find_spec(name)
@@ -172,7 +172,7 @@ def _fails_in_driver(reference: str, parts: Parts) -> bool:
     except (Exception, SystemExit):  # noqa: BLE001 - a parent package may do anything
         return False
     if spec is not None:
-        return bool(spec.origin) and not _is_valid(Path(str(spec.origin)))
+        return bool(spec.origin) and not _may_have(Path(str(spec.origin)), function)
     first, pipelines, folder = (
         name.partition(".")[0],
         parts.project_root / "pipelines",
@@ -183,14 +183,16 @@ def _fails_in_driver(reference: str, parts: Parts) -> bool:
     return (folder / f"{first}.py").is_file() or (folder / first / "__init__.py").is_file()
 
 
-def _is_valid(module: Path) -> bool:
-    """Return whether a module can be parsed, if it has Python source."""
+def _may_have(module: Path, name: str) -> bool:
+    """Return whether a module's file may define this name. Only Python source is searched."""
+    if module.suffix != ".py":
+        return True
     try:
-        if module.suffix == ".py":
-            ast.parse(module.read_bytes())
+        text = module.read_bytes()
+        ast.parse(text)
     except (SyntaxError, ValueError, OSError):
         return False
-    return True
+    return bool(re.search(rf"\b{re.escape(name)}\b|\bimport \*".encode(), text))
 
 
 def _sinks(parts: Parts) -> Iterable[Problem]:
