@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kafka_io
-from support.project import KILLED, PIPELINE, Project
+from support import kafka_io, lake
+from support.brokers import Kafka
+from support.project import KILLED, PIPELINE, Project, WarmDriver
 from support.recovery import run_verb
 from support.verbs import audit, verify
+from support.waiting import wait_until
 
 from eos.plan.reader import OVERRIDE
 
@@ -30,6 +34,16 @@ DEDUP = LIMITED[: LIMITED.index("transform")] + (
     "dedup: {{producer: {{id: header(producer), epoch: header(epoch), sequence: "
     "header(sequence)}}}}\n" + LIMITED[LIMITED.index("sink") :]
 )
+
+LAKE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_bytes: 2 MiB}}}}
+transform:
+  - sql: SELECT CAST(value AS STRING) AS text FROM input
+sink: {{delta: {{path: FOLDER/lake/all}}}}
+trigger: {{available_now: true}}
+"""
 
 
 def fill(project: Project) -> Counter[bytes]:
@@ -121,6 +135,40 @@ def test_a_run_that_dies_between_two_transactions_of_a_micro_batch(
     assert drained.returncode == 0, drained.stderr
     require_bounded(project)
     require_proven(project, expected)
+
+
+@pytest.mark.long
+def test_a_run_that_is_stopped_between_two_transactions_of_a_micro_batch(project: Project) -> None:
+    project.declare(0, text=LIMITED)
+    expected = fill(project)
+    run = project.start_warm()
+    wait_until(lambda: " committed: " in run.said(), run.said)
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 0, run.said()
+    drained = project.run_warm()
+    assert drained.returncode == 0, drained.stderr
+    require_bounded(project)
+    require_proven(project, expected)
+
+
+@pytest.mark.long
+def test_a_table_has_a_commit_for_each_transaction(
+    tmp_path: Path, broker: Kafka, with_delta: WarmDriver
+) -> None:
+    """The run dies between two of them, before the table has the rows of the first."""
+    made = Project.made(tmp_path, broker, with_delta)
+    made.declare(0, text=LAKE.replace("FOLDER", str(made.folder)))
+    expected = fill(made)
+    died = made.run_warm(EOS_CRASH_AT="tables:before:both")
+    assert died.returncode == KILLED, died.stderr
+    drained = made.run_warm()
+    assert drained.returncode == 0, drained.stderr
+    require_bounded(made)
+    found = Counter(row["text"].encode() for row in lake.rows(lake.table(made, "all")))
+    assert found == expected
+    count = len(attempts(made))
+    assert count > 1
+    lake.require_proven(made, "all", micro_batches=count, commits=count, inserted=len(expected))
 
 
 def test_once_ignores_the_limit_with_a_warning_and_state_refuses_it(project: Project) -> None:
