@@ -82,11 +82,13 @@ class SourceReader:
         floors: Ends,
         *,
         in_one_task: bool,
+        validation: HeaderValidation | None = None,
         columns: frozenset[str] | None = None,
     ) -> DataFrame:
         """Return the rows of the ranges, without those below `floors`, which are committed already.
 
-        `frame` is the micro-batch as Spark's own source reads it. The Arrow reader sends only
+        `frame` is the micro-batch as Spark's own source reads it. The Arrow reader yields only
+        records that `validation` accepts, if it is given; ask `validates` before. And it sends only
         `columns` to the JVM, if they are given; the others are null.
         """
         if not self._is_arrow and self._plan.bytes_max is not None:
@@ -96,11 +98,19 @@ class SourceReader:
             ends = {tp: end for tp, (_, end) in wanted.items()}
             return source_of(self._plan, starts).records(frame.sparkSession, ends)
         if not self._is_arrow:
+            assert validation is None, "asked by `validates`"
             frame = above(frame, floors)
             return below(frame, ranges.ends) if self._is_bounded else frame
         source = self._source(ranges, floors, in_one_task=in_one_task)
-        found = replace(source, parsers=self._json.parsers, columns=columns)
+        parsers = self._json.parsers
+        found = replace(source, validation=validation, parsers=parsers, columns=columns)
         return found.frame(frame.sparkSession)
+
+    @property
+    def validates(self) -> bool:
+        """Return whether the tasks that read the source can run dedup, without SQL."""
+        dedup = self._plan.dedup
+        return self._is_arrow and dedup is not None and not dedup.needs_sql
 
     def columns_needed(self, out: DataFrame) -> frozenset[str] | None:
         """Return the names of the source's columns that the rows `out` are computed from. Return
