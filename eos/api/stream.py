@@ -30,6 +30,7 @@ def read_kafka(
     value: AnyFormat = "binary",
     on_error: Answer = "fail",
     max_records: int | None = None,
+    max_bytes: str | int | None = None,
     min_records: int | None = None,
     max_delay: str | None = None,
     min_partitions: int | None = None,
@@ -49,6 +50,7 @@ def read_kafka(
     given = {
         "pattern": pattern,
         "max_records": max_records,
+        "max_bytes": max_bytes,
         "min_records": min_records,
         "max_delay": max_delay,
         "min_partitions": min_partitions,

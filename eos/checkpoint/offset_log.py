@@ -45,6 +45,16 @@ class Ranges:
         have offsets, too."""
         return sum(end - self.starts.get(tp, 0) for tp, end in self.ends.items())
 
+    def remaining(self, floors: Offsets) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Return the offsets that remain to be read: for each partition from its start, or its
+        floor if that is higher, to its end. Partitions without any are left out."""
+        found = {}
+        for tp, end in self.ends.items():
+            start = max(self.starts.get(tp, 0), floors.get(tp, 0))
+            if start < end:
+                found[tp] = start, end
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import importlib.util
 import json
 import re
 import sys
@@ -27,7 +29,6 @@ from eos.printable import escaped
 from eos.suggestion import suggestion
 from eos.transform import nondeterministic_calls
 from eos.transform.functions import load
-from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
 
 _BLOCK = re.compile(r"^```ya?ml\b[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
@@ -73,8 +74,8 @@ def find(path: Path) -> Iterable[Problem]:
 def errors(path: Path) -> list[Problem]:
     """Return the errors that are certain to prevent a run, within a tenth of a second.
 
-    Two checks of `eos lint` are skipped, because only the driver can decide: Python steps whose
-    modules import other packages, and names in a rule that may be columns.
+    The driver makes two further checks of `eos lint`: it imports the modules of Python steps, which
+    may need packages that only the driver has, and knows which names in a rule are columns.
     """
     return [each for each in _find(path, None, launches=True) if each.severity == "error"]
 
@@ -133,10 +134,10 @@ def _repeated_names(paths: Sequence[Path]) -> Iterable[Problem]:
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
-        if key != "sql" and launches and _only_driver_can_check(getattr(step, key), parts):
+        if key != "sql" and launches and not _fails_in_driver(getattr(step, key), parts):
             continue
         try:
-            (loaded,) = load([step], parts.project_root, parts.folder, is_preview=True)
+            (loaded,) = load([step], parts.project_root, parts.folder)
         except TransformError as error:
             yield parts.places.problem((*place, key), error.message)
             continue
@@ -152,17 +153,46 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield from _unstable_calls(loaded.python)
 
 
-def _only_driver_can_check(reference: str, parts: Parts) -> bool:
-    """Return whether the check before a run leaves the function to the driver.
+def _fails_in_driver(reference: str, parts: Parts) -> bool:
+    """Return whether the driver will certainly not find a step's function, either.
 
-    It does if the function's module can't be checked without importing it, as when it imports a
-    package that only the driver may have, or if the module is outside the project's `pipelines` and
-    the pipeline's folder. A module that certainly fails in the driver, too, is checked here.
+    That is so if the module's file is no valid Python or does not have the function's name, or if
+    the module is missing in a folder that only the project can provide. Any other missing module
+    may be in `--py-files`, which only the driver has on its path. Parent packages are imported
+    here. Errors of them don't count, since their causes may only exist in this environment.
     """
     load((), parts.project_root, parts.folder)  # sets up the import path as a run does
-    within = (parts.project_root / "pipelines", parts.folder)
-    module = reference.partition(":")[0]
-    return outline(module, within) is None and not fails_at_once(module, *within)
+    name, _, function = reference.partition(":")
+    spec = None
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{name}.".startswith(f"{error.name}."):
+            return False  # a parent package imports another missing module
+    except (Exception, SystemExit):  # noqa: BLE001 - a parent package may do anything
+        return False
+    if spec is not None:
+        return bool(spec.origin) and not _may_have(Path(str(spec.origin)), function)
+    first, pipelines, folder = (
+        name.partition(".")[0],
+        parts.project_root / "pipelines",
+        parts.folder,
+    )
+    if first == "pipelines" and pipelines.is_dir():
+        return True
+    return (folder / f"{first}.py").is_file() or (folder / first / "__init__.py").is_file()
+
+
+def _may_have(module: Path, name: str) -> bool:
+    """Return whether a module's file may define this name. Only Python source is searched."""
+    if module.suffix != ".py":
+        return True
+    try:
+        text = module.read_bytes()
+        ast.parse(text)
+    except (SyntaxError, ValueError, OSError):
+        return False
+    return bool(re.search(rf"\b{re.escape(name)}\b|\bimport \*".encode(), text))
 
 
 def _sinks(parts: Parts) -> Iterable[Problem]:

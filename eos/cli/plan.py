@@ -48,11 +48,10 @@ def run(options: argparse.Namespace) -> int:
         )
     profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print on import
-        root, is_preview = pipeline.project_root, not options.check
         if is_job(pipeline):
             functions = named_only(pipeline.transform)
         else:
-            functions = load(pipeline.transform, root, pipeline.folder, is_preview=is_preview)
+            functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
     if options.against_running:
         return _compare(planned, profile, is_json=options.json)

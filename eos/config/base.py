@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from eos.config.literals import DURATION_PATTERN, duration_ms
+from eos.config.literals import DURATION_PATTERN, SIZE_PATTERN, duration_ms, size_bytes
 from eos.sql_text import not_a_condition
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
@@ -121,6 +121,19 @@ DurationMs = Annotated[
     int,
     BeforeValidator(duration_ms),
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["10 minutes"]}),
+]
+
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(size_bytes),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": SIZE_PATTERN, "examples": ["64 MiB"]},
+                {"type": "integer", "minimum": 1},
+            ]
+        }
+    ),
 ]
 
 

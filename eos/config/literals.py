@@ -1,4 +1,4 @@
-"""Parsers for texts in configuration files: durations (`10 minutes`), times and topic patterns."""
+"""Parsers for texts in configuration files: durations, sizes, times and topic patterns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 from datetime import datetime
 
 DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*[a-z]+\s*$"
+SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*[KMG]iB\s*$"
 
 _MS = {
     "ms": 1,
@@ -19,6 +20,8 @@ _MS = {
     "hour": 3_600_000,
     "day": 86_400_000,
 }
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]iB)")
 _WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d\d-\d\d)"
@@ -48,6 +51,20 @@ def duration_ms(words: object) -> int:
     if value < 1 or value > _MS_MAX:
         raise ValueError("expected a duration from 1 ms to 24 days")
     return round(value)
+
+
+def size_bytes(words: object) -> int:
+    """Return a size in bytes, at least 1; raise ValueError if it is malformed."""
+    match = _SIZE.fullmatch(words.strip()) if isinstance(words, str) else None
+    if isinstance(words, int) and not isinstance(words, bool):
+        found = words
+    elif match is not None:
+        found = round(float(match[1]) * _UNITS[match[2]])
+    else:
+        raise ValueError("expected a size such as `64 MiB` (KiB, MiB or GiB), or a number of bytes")
+    if not 1 <= found < 2**63:
+        raise ValueError("expected a size of at least 1 byte")
+    return found
 
 
 def instant_ms(words: object) -> int:

@@ -24,6 +24,7 @@ from eos.config.base import (
     ClusterName,
     DurationMs,
     Identifier,
+    SizeBytes,
     Strict,
     Subject,
     Topic,
@@ -89,9 +90,10 @@ class KafkaSource(Strict):
     """The source topics, by name or by a regular expression that matches the whole name.
 
     `cluster` names one of the profile's `clusters`; without it, the topics are on the targets'
-    cluster. `max_records` is the most that one micro-batch reads. With `min_records`, a micro-batch
-    begins once so many records have arrived, or once the time `max_delay` has passed since the
-    previous one.
+    cluster. `max_records` is the most that one micro-batch reads. `max_bytes` is the most that one
+    transaction reads, in bytes of record batches in the log: a micro-batch with more is divided
+    among several transactions. With `min_records`, a micro-batch begins once so many records have
+    arrived, or once the time `max_delay` has passed since the previous one.
     """
 
     topic: Topic | None = None
@@ -100,6 +102,7 @@ class KafkaSource(Strict):
     cluster: ClusterName | None = None
     start: Start = "earliest"
     max_records: int = Field(default=500_000, ge=1)  # in one micro-batch, all partitions together
+    max_bytes: SizeBytes | None = None
     min_records: int | None = Field(default=None, ge=1)  # like `max_records`
     max_delay_ms: DurationMs | None = Field(default=None, alias="max_delay")
     min_partitions: int | None = Field(default=None, ge=1)

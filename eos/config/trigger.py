@@ -11,6 +11,8 @@ from eos.config.source import KafkaSource
 
 # Triggers that end the run. Each is a key of `trigger`, and an option such as `--available-now`.
 Ending = Literal["available_now", "once"]
+# Keys of the source that `once` would ignore.
+LIMITS = ("max_records", "max_bytes")
 
 
 class Trigger(Strict):
@@ -40,11 +42,12 @@ class Trigger(Strict):
                 "expected no `min_records` in the source with a trigger that ends the run: it "
                 "reads the existing records and does not wait for more"
             )
-        if self.once and "max_records" in source.model_fields_set:
+        limits = [name for name in LIMITS if name in source.model_fields_set]
+        if self.once and limits:
             raise ValueError(
-                "expected no `max_records` in the source with `once: true`, which reads all "
-                "existing records in one micro-batch: remove `max_records`, or use `available_now: "
-                "true`, which reads them in micro-batches of at most `max_records`"
+                f"expected no `{limits[0]}` in the source with `once: true`, which reads all "
+                f"existing records in one transaction: remove `{limits[0]}`, or use "
+                "`available_now: true`, which keeps it"
             )
 
 

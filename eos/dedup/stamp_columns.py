@@ -64,6 +64,11 @@ class StampRules:
         return tuple(each.name for each in places) if is_in_headers else ()
 
     @property
+    def needs_sql(self) -> bool:
+        """Return whether dedup needs SQL: for stamps outside of headers, or a verdict column."""
+        return bool(self.verdict) or not self.header_names
+
+    @property
     def reading(self) -> tuple[str, ...]:
         """Return where id, epoch and sequence are read from, as `KIND(NAME)`.
 

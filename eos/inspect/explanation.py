@@ -24,7 +24,8 @@ from eos.startup.liveness import Liveness, liveness_of
 HISTORY_MAX = 200
 _LOOKS_MAX = 3
 _RESET = (
-    "because an operator, another deployment or a run with --until wrote the ledger's last record"
+    "because an operator, another deployment, or a transaction with a part of a micro-batch "
+    "(--until, max_bytes) wrote the ledger's last record"
 )
 
 

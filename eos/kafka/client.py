@@ -18,6 +18,7 @@ from eos.kafka.api import (
     TopicPartition,
     TransactionProfile,
 )
+from eos.kafka.batch_samples import BatchSample, sample
 from eos.kafka.cluster import Cluster, TopicInfo
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.connection import Connections
@@ -225,6 +226,12 @@ class KafkaClient(TransactionClient):
     ) -> FetchedBytes:
         """Return raw log bytes from `position` on, at most up to the last stable offset."""
         return fetch(self._cluster, partition, position, deadline, bytes_max)
+
+    def sample(
+        self, partition: TopicPartition, offset: int, deadline: Deadline
+    ) -> BatchSample | None:
+        """Return the size of the record batch at an offset, or of the next one; None at the end."""
+        return sample(self._cluster, partition, offset, deadline)
 
     def fetch_ranges(
         self,

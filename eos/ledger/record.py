@@ -91,8 +91,9 @@ class Position:
     ends.
 
     - `batch_id`: -1 if no micro-batch of `query_id` has committed.
-    - `is_reset`: an operator moved the ends, or another deployment did, or a run with `--until`
-      read only a part of what Spark had planned. So no existing checkpoint may be used.
+    - `is_reset`: an operator moved the ends, or another deployment did, or the transaction read
+      only a part of what Spark had planned (`--until`, `max_bytes`). So no existing checkpoint may
+      be used.
     - `checkpoint`: the name of Spark's checkpoint folder. A clean stop keeps it only if the query
       certainly writes no more.
     - `producers`: the version of dedup's states for these ends; empty if dedup knows no producer.

@@ -131,6 +131,11 @@ class Plan:
         return {"processingTime": f"{self.trigger_every_ms} milliseconds"}
 
     @property
+    def bytes_max(self) -> int | None:
+        """Return how many bytes of record batches a transaction reads at most; None: no limit."""
+        return None if self.is_once else self.source.max_bytes
+
+    @property
     def waits_for(self) -> tuple[int, int] | None:
         """Return the records that a micro-batch waits for, and the longest wait in ms; None if it
         does not wait.

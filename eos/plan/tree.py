@@ -96,6 +96,11 @@ def _source(planned: Plan) -> Stage:
     facts = [f"begins at {_start(source.start)} if the ledger is empty", foreseen(planned)]
     if not planned.is_once:
         facts.append(f"at most {source.max_records:,} records a micro-batch")
+    if planned.bytes_max is not None:
+        facts.append(
+            f"at most {planned.bytes_max:,} bytes of record batches a transaction, by samples of "
+            "the log (`max_bytes`)"
+        )
     for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):
         if each.kind != "binary":
             facts.append(f"{name} as {_read(each)}")

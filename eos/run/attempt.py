@@ -22,6 +22,7 @@ from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.dedup_run import REPEAT
 from eos.spark.failure import Failure
 from eos.spark.fused_step import FusedStep
+from eos.spark.header_validation import HeaderValidation
 from eos.spark.lookup_tables import pinned, versions
 from eos.spark.steps import encodable, transformed
 from eos.startup.stateful_pipeline import advance
@@ -115,40 +116,55 @@ class MicroBatchWork(AttemptWork):
         found = dedup.accepted_and_dead(read())
         return (*written.receipts, *self._dead_letters(found, jobs))
 
-    def _source_rows(self, floors: Ends, columns: frozenset[str] | None = None) -> DataFrame:
+    def _source_rows(
+        self,
+        floors: Ends,
+        validation: HeaderValidation | None = None,
+        columns: frozenset[str] | None = None,
+    ) -> DataFrame:
         return self._stages.reader.frame(
-            self._frame, self._ranges, floors, in_one_task=self._is_small, columns=columns
+            self._frame,
+            self._ranges,
+            floors,
+            in_one_task=self._is_small,
+            validation=validation,
+            columns=columns,
         )
 
     @property
     def _is_small(self) -> bool:
         return is_small(self._plan, self._ranges)
 
-    def _encodable_columns(self, frame: DataFrame) -> DataFrame | FusedStep:
-        """Return the rows (or the fused step) to encode, from only those columns of the source that
-        they need. A small micro-batch is not worth a second plan."""
-        plan, reader = self._plan, self._stages.reader
-        out = encodable(plan, observed(frame))
-        if self._is_small:
-            return out
-        rows = out.last.frame if isinstance(out, FusedStep) else out
-        columns = reader.columns_needed(rows)
-        if columns is None:
-            return out
-        return encodable(plan, observed(self._source_rows(self._floors, columns)))
-
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
     ) -> tuple[DataFrame, DataFrame | FusedStep]:
         """Return the rows that the transform steps read, and the rows (or the fused step) to
-        encode."""
-        plan, run = self._plan, self._stages.dedup
+        encode. `frame` has all rows of the source."""
+        plan, run, reader = self._plan, self._stages.dedup, self._stages.reader
         if run is None:
-            return frame, frame if plan.is_stateful else self._encodable_columns(frame)
+            return frame, frame if plan.is_stateful else self._of_columns(observed(frame))
         collect, in_one_task = jobs.collect, jobs.is_in_one_task
         self._dedup = dedup = run.begin(lambda: frame, position, collect, in_one_task=in_one_task)
-        rows = dedup.rows(frame)
-        return rows, encodable(plan, rows)
+        if dedup.accepts_all or not reader.validates:
+            rows = dedup.rows(frame)
+            return rows, encodable(plan, rows)
+        rows = self._source_rows(self._floors, dedup.validation)
+        return rows, self._of_columns(rows, dedup.validation)
+
+    def _of_columns(
+        self, rows: DataFrame, validation: HeaderValidation | None = None
+    ) -> DataFrame | FusedStep:
+        """Return the rows (or the fused step) to encode, from only those columns of the source that
+        they need. A small micro-batch is not worth a second plan."""
+        out = encodable(self._plan, rows)
+        if self._is_small:
+            return out
+        of = out.last.frame if isinstance(out, FusedStep) else out
+        columns = self._stages.reader.columns_needed(of)
+        if columns is None:
+            return out
+        found = self._source_rows(self._floors, validation, columns)
+        return encodable(self._plan, found if validation else observed(found))
 
     def _dead_letters(self, rows: DataFrame, jobs: Jobs) -> Sequence[Receipt]:
         """Write the rejected records to the dead letter topic by a second Spark job of the same

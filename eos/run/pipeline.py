@@ -32,6 +32,7 @@ from eos.observe.live import ProgressLine, show_events
 from eos.plan.plan import Plan
 from eos.plan.reader import choose_reader, require_tokens
 from eos.plan.security import naming_principal
+from eos.read.byte_limit import ByteLimit
 from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
@@ -253,7 +254,9 @@ class _Run:
         starts = starting_offsets(planned, source.client, batches.position, soon)
         until_ms, ends = self.options.until_ms, batches.position.ends
         bounds = find_bounds(source.client, until_ms, starts, ends, soon)
-        stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds)
+        most = planned.bytes_max
+        limit = None if most is None else ByteLimit(most, source.client)
+        stages = Stages(*shared, dedup=dedup, tables=tables, bounds=bounds, byte_limit=limit)
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
         if planned.is_stateful:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from eos.errors import TransformError
+from eos.config.trigger import LIMITS
+from eos.errors import TransformError, UsageError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
@@ -44,7 +45,18 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     _require_repeatable(out)
     for message in _warnings(plan, out):
         bus.emit(events.Warned(message))
-    return with_state(plan, state, bus)
+    found = with_state(plan, state, bus)
+    if found.is_stateful and found.bytes_max is not None:
+        name = plan.names.pipeline
+        raise UsageError(
+            "max_bytes_with_state",
+            f"{name}: `source.kafka.max_bytes` can't be used, because the pipeline's steps keep "
+            "state: Spark updates the state with all rows of a micro-batch, so no part of it can "
+            "be left to another transaction",
+            hint="remove it, and set `max_records` for the largest records that you expect",
+            pipeline=name,
+        )
+    return found
 
 
 def _require_repeatable(out: DataFrame) -> None:
@@ -78,9 +90,10 @@ def _warnings(plan: Plan, out: DataFrame) -> Iterator[str]:
         )
     # The loader rejects a pipeline file with both settings, so `--once` comes from the command
     # line.
-    if plan.is_once and "max_records" in plan.source.model_fields_set:
-        yield (
-            f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "
-            f"`max_records: {plan.source.max_records}` of the pipeline file is ignored. Use "
-            "--available-now to keep it"
-        )
+    for name in LIMITS if plan.is_once else ():
+        if name in plan.source.model_fields_set:
+            yield (
+                f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "
+                f"`{name}: {getattr(plan.source, name)}` of the pipeline file is ignored. Use "
+                "--available-now to keep it"
+            )

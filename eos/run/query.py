@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
@@ -59,31 +59,35 @@ class PipelineQuery:
             raise
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
-        stages, dedup = self.stages, self.stages.dedup
+        stages = self.stages
         planned = self._ranges(batch_id)
         if not stages.plan.is_dataframe:
             self._require_planned(batch_id, planned)
-        ranges = self.planned = self._cut(planned)
-        step = PlannedBatch(
-            self._query_id,
-            batch_id,
-            ranges.starts,
-            ranges.ends,
-            stages.plan.is_stateful,
-            is_cut=ranges != planned,
-            is_opaque=stages.plan.is_dataframe,
-        )
+        self.planned = self._cut(planned)
+        for ranges in self._parts(self.planned):
+            step = PlannedBatch(
+                self._query_id,
+                batch_id,
+                ranges.starts,
+                ranges.ends,
+                stages.plan.is_stateful,
+                is_cut=ranges != planned,
+                is_opaque=stages.plan.is_dataframe,
+            )
+            self._commit(step, MicroBatchWork(stages, frame, batch_id, ranges))
+
+    def _commit(self, step: PlannedBatch, work: MicroBatchWork) -> None:
+        stages, dedup = self.stages, self.stages.dedup
         self._audit.require()
         if stages.tables is not None:
             stages.tables.require_even()
         if dedup is not None:
             dedup.next_micro_batch()
-        work = MicroBatchWork(stages, frame, batch_id, ranges)
         self._micro_batches.run(step, work)
         self._audit.committed()
-        self._report_refused(batch_id, work.refused)
+        self._report_refused(step.batch_id, work.refused)
         if dedup is not None:
-            dedup.committed(batch_id, self._micro_batches.bus)
+            dedup.committed(step.batch_id, self._micro_batches.bus)
 
     def _ranges(self, batch_id: int) -> Ranges:
         try:
@@ -101,6 +105,17 @@ class PipelineQuery:
         if found != planned:
             bounds.require_more(found, self._micro_batches.position.ends)
         return found
+
+    def _parts(self, ranges: Ranges) -> Iterator[Ranges]:
+        """Yield the ranges that one transaction after another commits: with a limit in bytes, each
+        up to a later end. The last one has all of them."""
+        limit = self.stages.byte_limit
+        while limit is not None:
+            ends = limit.ends(ranges.remaining(self._micro_batches.position.ends))
+            if all(end == ranges.ends[tp] for tp, end in ends.items()):
+                break
+            yield Ranges(ranges.starts, {**ranges.ends, **ends})
+        yield ranges
 
     def _require_planned(self, batch_id: int, found: Ranges) -> None:
         location = self.checkpoint.location

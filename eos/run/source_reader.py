@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eos.checkpoint.offset_log import Ranges
 from eos.errors import EosError
-from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.read_amounts import ReadAmounts
 from eos.ledger.record import Ends
@@ -27,7 +25,7 @@ from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import PythonPlan, PythonRows
 from eos.spark.read_report import ReadReport
 from eos.spark.session import slots
-from eos.startup.source_state import above, below, source_client
+from eos.startup.source_state import above, below, source_client, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,19 +82,35 @@ class SourceReader:
         floors: Ends,
         *,
         in_one_task: bool,
+        validation: HeaderValidation | None = None,
         columns: frozenset[str] | None = None,
     ) -> DataFrame:
         """Return the rows of the ranges, without those below `floors`, which are committed already.
 
-        `frame` is the micro-batch as Spark's own source reads it. The Arrow reader sends only
+        `frame` is the micro-batch as Spark's own source reads it. The Arrow reader yields only
+        records that `validation` accepts, if it is given; ask `validates` before. And it sends only
         `columns` to the JVM, if they are given; the others are null.
         """
+        if not self._is_arrow and self._plan.bytes_max is not None:
+            # `frame` has all that Spark planned. With filters, each part would read all of it.
+            wanted = ranges.remaining(floors)
+            starts = {tp: start for tp, (start, _) in wanted.items()}
+            ends = {tp: end for tp, (_, end) in wanted.items()}
+            return source_of(self._plan, starts).records(frame.sparkSession, ends)
         if not self._is_arrow:
+            assert validation is None, "asked by `validates`"
             frame = above(frame, floors)
             return below(frame, ranges.ends) if self._is_bounded else frame
         source = self._source(ranges, floors, in_one_task=in_one_task)
-        found = replace(source, parsers=self._json.parsers, columns=columns)
+        parsers = self._json.parsers
+        found = replace(source, validation=validation, parsers=parsers, columns=columns)
         return found.frame(frame.sparkSession)
+
+    @property
+    def validates(self) -> bool:
+        """Return whether the tasks that read the source can run dedup, without SQL."""
+        dedup = self._plan.dedup
+        return self._is_arrow and dedup is not None and not dedup.needs_sql
 
     def columns_needed(self, out: DataFrame) -> frozenset[str] | None:
         """Return the names of the source's columns that the rows `out` are computed from. Return
@@ -166,7 +180,7 @@ class SourceReader:
         self, ranges: Ranges, floors: Ends, *, in_one_task: bool = False, targets: int = 0
     ) -> ArrowSource:
         plan, conf = self._plan, self._spark.conf
-        wanted = _remaining(ranges, floors)
+        wanted = ranges.remaining(floors)
         many = plan.source.min_partitions or 0
         if in_one_task:
             tasks = 1
@@ -186,14 +200,3 @@ class SourceReader:
             bytes_max=int(str(conf.get(_BYTES))),
             report=self._report,
         )
-
-
-def _remaining(ranges: Ranges, floors: Ends) -> Mapping[TopicPartition, tuple[int, int]]:
-    """Return the offsets that remain to be read: for each partition from its start, or its floor if
-    that is higher, to its end. Partitions without any are left out."""
-    found = {}
-    for tp, end in ranges.ends.items():
-        start = max(ranges.starts.get(tp, 0), floors.get(tp, 0))
-        if start < end:
-            found[tp] = start, end
-    return found

@@ -9,6 +9,7 @@ from eos.delta.sinks import DeltaSinks
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
+from eos.read.byte_limit import ByteLimit
 from eos.run.bounds import Bounds
 from eos.run.source_reader import SourceReader
 from eos.run.target_guard import TargetGuard
@@ -36,3 +37,4 @@ class Stages:
     dedup: DedupRun | None = None
     tables: DeltaSinks | None = None
     bounds: Bounds | None = None  # of a run with `--until`
+    byte_limit: ByteLimit | None = None

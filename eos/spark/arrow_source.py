@@ -21,6 +21,7 @@ from eos.kafka.read_amounts import ReadAmounts
 from eos.kafka.settings import KafkaSettings
 from eos.seal import Seal, of_this_process
 from eos.spark.fused_step import parsed
+from eos.spark.header_validation import HeaderValidation
 from eos.spark.read_report import ReadReport
 from eos.spark.tasks import settle
 
@@ -55,6 +56,7 @@ class ArrowSource:
     bytes_max: int = BYTES_MAX
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
     report: ReadReport | None = None  # receives amounts and trace contexts of the records
+    validation: HeaderValidation | None = None  # dedup: only accepted records are yielded
     parsers: tuple[JsonParser, ...] = ()  # add columns to the records
     columns: frozenset[str] | None = None  # those that the JVM gets; others are null. None: all
 
@@ -113,6 +115,8 @@ class ArrowSource:
                 fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max, amounts=amounts
             )
             rows = found if self.report is None else self.report.noted(found, amounts)
+            if self.validation is not None:
+                rows = self.validation.accepted(rows)
             for parser in self.parsers:
                 rows = map(parser.with_columns, rows)
             yield from rows if self.columns is None else self._selected(rows)

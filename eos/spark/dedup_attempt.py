@@ -89,7 +89,7 @@ class DedupAttempt:
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Return the source rows that dedup accepts, for the job that writes them."""
-        if self._accepts_all:
+        if self.accepts_all:
             return counted(frame, self.rules)
         return accepted(frame, self.rules, self.verdicts)
 
@@ -108,7 +108,7 @@ class DedupAttempt:
         return accepted(frame, self.rules, self.verdicts if is_stage else self.states.lookup())
 
     @property
-    def _accepts_all(self) -> bool:
+    def accepts_all(self) -> bool:
         """Return whether an earlier job validated all records and each got `appended`."""
         return isinstance(self.verdicts, VerdictLookup) and not self.verdicts.files
 
@@ -144,7 +144,7 @@ class DedupAttempt:
             starts = {**ranges.starts, **floors}
             read = {tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)}
             self._pass_unread(frame, read)
-        elif self._accepts_all:  # otherwise each task has looked verdicts up and compared counts
+        elif self.accepts_all:  # otherwise each task has looked verdicts up and compared counts
             require_counted(job, frame, self.verdicts)
         return self._completed(ranges)
 

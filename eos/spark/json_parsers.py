@@ -47,8 +47,8 @@ def json_parsing(plan: Plan, spark: SparkSession) -> JsonParsing:
 
 
 def _parser(source: str, each: Format, plan: Plan, spark: SparkSession) -> JsonParser | str:
-    if plan.dedup is not None:
-        return "dedup validates the records first"
+    if plan.dedup is not None and plan.dedup.needs_sql:
+        return "dedup validates the records first, in SQL"
     if each.subject:
         return "a schema id is before each of them"
     if each.is_event:

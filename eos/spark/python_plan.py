@@ -27,8 +27,8 @@ def python_plan(plan: Plan, spark: SparkSession, source: StructType) -> PythonPl
     decode, dedup = plan.decode, plan.dedup
     if plan.is_stateful or len(plan.transforms) > 1:
         return None
-    if dedup is not None and (dedup.verdict or not dedup.header_names):
-        return None  # a verdict column, and stamps outside of headers, need SQL
+    if dedup is not None and dedup.needs_sql:
+        return None
     if not decode.is_plain or decode.distinct is not None:
         return None
     if not plan.transforms:

@@ -69,7 +69,7 @@ class MicroBatches:
     # Producer id and epoch of an attempt whose transaction may still be open. NO_IDENTITY if there
     # is none.
     _open: Identity = field(default=NO_IDENTITY, init=False)
-    _has_returned: bool = field(default=False, init=False)
+    _returned: tuple[str, int] | None = field(default=None, init=False)  # the last step's ids
     # A micro-batch and an idle refresh never run at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -88,8 +88,10 @@ class MicroBatches:
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
         """Commit the micro-batch in one transaction, unless the ledger lists it as committed. Raise
         an error if it is not committed in the end, or may not be."""
-        # Spark calls again only after it has written `commits/N` of the previous micro-batch.
-        if self._has_returned:
+        # Spark begins a micro-batch only after it has written `commits/N` of the previous one. A
+        # micro-batch with several transactions is several steps.
+        ids = step.query_id, step.batch_id
+        if self._returned not in (None, ids):
             self.points.reached("commit_log:after")
         with self.lock:
             self._finish_interrupted()
@@ -106,7 +108,7 @@ class MicroBatches:
                     self.position = work.follow(self.position, self.ownership.last_offset)
         if not decision.is_done:
             self.points.reached("commit_log:before")
-        self._has_returned = True
+        self._returned = ids
 
     # --- ledger records without a micro-batch
 

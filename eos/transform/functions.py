@@ -19,7 +19,6 @@ from eos.suggestion import did_you_mean_note
 from eos.transform import batch_functions, sql
 from eos.transform.arguments import fit_arguments
 from eos.transform.guard import guard
-from eos.transform.outline import outline
 from eos.transform.sql import Query
 
 if TYPE_CHECKING:
@@ -84,13 +83,10 @@ class Function:
 Transform = Function | Query
 
 
-def load(
-    steps: Iterable[Step], project_root: Path, folder: Path, *, is_preview: bool = False
-) -> tuple[Transform, ...]:
+def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Transform, ...]:
     """Import the steps' functions, read their queries, and return both as transforms.
 
-    With `is_preview` the functions are only inspected, and slow libraries are not imported
-    (`outline.py`). The two folders stay on `sys.path`. `project_root` goes first, so that
+    The two folders stay on `sys.path`. `project_root` goes first, so that
     `pipelines.NAME.transform` is the user's module. The pipeline's `folder` goes last, so that a
     `types.py` in it does not hide Python's module.
     """
@@ -102,7 +98,7 @@ def load(
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    find = partial(_find, within=within, is_preview=is_preview)
+    find = partial(_find, within=within)
     return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
@@ -210,11 +206,9 @@ def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatch
     return batch_functions.in_batches(frame, function.kind, *signature)
 
 
-def _find(reference: str, step: Step, *, within: Sequence[Path], is_preview: bool) -> Function:
+def _find(reference: str, step: Step, *, within: Sequence[Path]) -> Function:
     module_name, _, name = reference.partition(":")
-    module = (outline(module_name, within) if is_preview else None) or _module(
-        reference, module_name
-    )
+    module = _module(reference, module_name)
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]

@@ -133,6 +133,7 @@ POINTS_OF_TABLES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", in_turn(POINTS_OF_TABLES, 1, every=4))
 def test_whoever_dies_between_the_two_tables_leaves_neither_ahead(scenes, client, location, point):
     scene = scenes.new(40)

@@ -176,6 +176,7 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, client, location):
     assert (aborted["producer_id"], aborted["epoch"]) == fenced
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point", [pytest.param("audit_append:before", marks=pytest.mark.long), "audit_append:after"]
 )

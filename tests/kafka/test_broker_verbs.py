@@ -25,6 +25,8 @@ from eos.local.broker_probe import live_brokers
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Coordinator
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parents[2]
 
 
@@ -90,7 +92,6 @@ def project(tmp_path: Path) -> Iterator[Project]:
     assert made.processes() == set()
 
 
-@pytest.mark.long
 def test_from_start_to_stop_and_again(project: Project) -> None:
     (port,) = free_ports(1)
     assert project.told("status", code=1) == project.stopped
@@ -126,7 +127,6 @@ def test_from_start_to_stop_and_again(project: Project) -> None:
     assert len(admin.list_topics(timeout=180).topics["kept"].partitions) == 2
 
 
-@pytest.mark.long
 def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
     with EmbeddedKafka(project.root) as used:
         port = used.nodes[0].ports.client
@@ -155,7 +155,6 @@ def test_after_a_crash_stop_still_takes_back_that_it_was_to_stay(project: Projec
     assert not json.loads(project.told("status", "--json", code=1))["kept"]
 
 
-@pytest.mark.long
 def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> None:
     started = project.told("start", "--nodes", "3")
     found = json.loads(project.told("status", "--json"))

@@ -252,6 +252,7 @@ def test_dump_log_segments_runs_on_the_pinned_jars(broker: EmbeddedKafka, tmp_pa
     assert "Log starting offset: 0" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [

@@ -10,6 +10,8 @@ from support.owners import Forked
 from support.proxy_rules import ALWAYS, Do
 from support.scenes import ProxiedKafka
 
+pytestmark = pytest.mark.long
+
 RECORDS = 17
 
 
@@ -17,7 +19,6 @@ def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-@pytest.mark.long
 def test_a_process_without_file_descriptors_ends_and_the_next_goes_on(
     proxied: ProxiedKafka, job
 ) -> None:

@@ -18,6 +18,8 @@ from eos.kafka.client import KafkaClient
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
 
+pytestmark = pytest.mark.long
+
 STEPS = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
 RECORDS = 40  # two micro-batches
 

@@ -26,6 +26,8 @@ from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 from eos.errors import Recovery
 from eos.transaction import micro_batch
 
+pytestmark = pytest.mark.long
+
 RECORDS = 17  # of each partition: two micro-batches
 # The request of the second micro-batch, or before: client id's end, API, and which one of them.
 REQUESTS = {

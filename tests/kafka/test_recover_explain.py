@@ -15,6 +15,8 @@ from eos.kafka.api import CommittedOffset
 from eos.ledger.record import flat, stamped
 from eos.startup import topic_lookup
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from eos.errors import FencedError
 from eos.inspect import snapshot
 from eos.local.broker_probe import live_brokers
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parents[2]
 CHANGES = ["--rewind-to", "2"]
 
@@ -163,7 +165,6 @@ def test_a_command_of_a_hint_is_copied_as_it_is(pipeline: Pipeline) -> None:
     assert command(pipeline.name, cwd=pipeline.folder).returncode == 0
 
 
-@pytest.mark.long
 def test_without_a_cluster_the_embedded_broker_is_started_and_stopped(tmp_path: Path) -> None:
     place = tmp_path / "pipelines" / "small"
     place.mkdir(parents=True)

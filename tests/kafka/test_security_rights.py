@@ -29,6 +29,8 @@ from eos.kafka.features import _require_verification
 from eos.kafka.settings import KafkaSettings
 from eos.plan.security import naming_principal
 
+pytestmark = pytest.mark.long
+
 WHO = Security.model_construct(protocol="SASL_SSL", user=USER)
 WORDS = {"DescribeConfigs": "DESCRIBE_CONFIGS"}
 KINDS = {"--topic": "Topic", "--transactional-id": "TransactionalId", "--group": "Group"}

@@ -1,27 +1,8 @@
-"""Alerts and dashboard on a real Prometheus. A machine without one has one line about it, and no
-failure."""
+"""Alerts and dashboard on a real Prometheus."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
+from support.left_out import left_out
 from support.prometheus import missing
 
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not missing():
-        return
-    ours = [item for item in items if HERE in Path(item.path).parents]
-    config.hook.pytest_deselected(items=ours)
-    items[:] = [item for item in items if item not in ours]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if missing():
-        terminalreporter.line(
-            f"LEFT OUT: the tests with Prometheus: {', '.join(missing())} not here; "
-            "tests/monitoring/install.sh"
-        )
+pytest_collection_modifyitems, pytest_terminal_summary = left_out(__file__, "Prometheus", missing)

@@ -124,6 +124,7 @@ def decoded(value: bytes, schema: dict[str, Any]) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(schema), None)
 
 
+@pytest.mark.long
 def test_a_schema_that_avro_itself_refuses_is_told(spark, project):
     declare(project)
     folder = project.folder / "pipelines" / project.name
@@ -192,6 +193,7 @@ def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, p
         sink_columns(rows.selectExpr("array(1) AS id", "gross", "kind", "value"), planned)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "subject", ["", pytest.param(", subject: orders-value", marks=pytest.mark.long)]
 )

@@ -113,6 +113,7 @@ def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event
     return project
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # up to fourteen runs of spark-submit, beside others
 @pytest.mark.parametrize(
     "deaths",

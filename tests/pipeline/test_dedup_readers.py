@@ -1,5 +1,7 @@
-"""The same upstream read by Python tasks alone, and by Spark's source with its two passes: the same
-records, dead letters, verdicts and states. Each reader continues with the states of the other."""
+"""The same upstream read by Python tasks, and by Spark's source with its two passes: the same
+records, dead letters, verdicts and states. Each reader continues with the states of the other.
+
+Python tasks pass the records on to SQL, or process them alone."""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from eos.run.jobs import ONE_TASK_RECORDS_MAX
 PIPELINE = """
 version: 1
 name: {name}
-source: {{kafka: {{topic: SOURCE, max_records: {records}}}}}
+source:
+  kafka: {{topic: SOURCE, max_records: {records}}}
+STEPS
 dedup:
   producer: {{id: header(producer), epoch: header(epoch), sequence: header(sequence)}}
   scope: SCOPE
@@ -33,9 +37,14 @@ dedup:
   on_late: accept
   on_unstamped: dead_letter
 sink:
-  kafka: {{topic: {target}, partition: partition, create: {{partitions: {partitions}}}}}
+  kafka: {{topic: {target}, partition: partitionVALUE, create: {{partitions: {partitions}}}}}
   dead_letter: {{topic: {target}.dead, create: {{partitions: {partitions}}}}}
 trigger: {{available_now: true}}
+"""
+SQL = """\
+  value: {{json: "id BIGINT"}}
+transform: [{{sql: "SELECT *, id % 7 AS rest FROM input"}}]
+expect: [{{name: common, rule: "id % 100 <> 13", on_error: dead_letter}}]
 """
 # Several for each of the two tasks. With `scope: producer`, each producer writes to all of them.
 PARTITIONS, PRODUCERS = 6, 11
@@ -50,7 +59,7 @@ def record(scope: str, number: int, sequence: int | None = None) -> Record:
     found = turn // PRODUCERS if scope == "partition" else number // PRODUCERS
     stamp = {"producer": who, "epoch": "0", "sequence": found if sequence is None else sequence}
     headers = tuple((name, str(part).encode()) for name, part in stamp.items())
-    return Record(partition, None, b"%d" % number, headers, NOW_MS)
+    return Record(partition, None, b'{"id": %d}' % number, headers, NOW_MS)
 
 
 def sent(scope: str, first: int, last: int) -> Iterator[Record]:
@@ -65,10 +74,11 @@ def sent(scope: str, first: int, last: int) -> Iterator[Record]:
 class Side:
     """The pipeline of one reader, as of the first round."""
 
-    def __init__(self, project: Project, topic: str, scope: str) -> None:
+    def __init__(self, project: Project, topic: str, scope: str, steps: str) -> None:
         self.project = project
         self.scope = scope
-        text = PIPELINE.replace("SOURCE", topic).replace("SCOPE", scope)
+        text = PIPELINE.replace("SOURCE", topic).replace("SCOPE", scope).replace("STEPS", steps)
+        text = text.replace("VALUE", ", value: {{json: [id, rest]}}" if steps else "")
         project.declare(4 * MANY, PARTITIONS, text=text)
 
     def run(self, reader: str) -> str:
@@ -118,15 +128,17 @@ def kept(schema: pa.Schema) -> pa.Schema:
 
 
 @pytest.mark.parametrize(
-    "scope",
+    ("scope", "steps"),
     [
-        pytest.param("partition", marks=pytest.mark.nightly),
-        pytest.param("producer", marks=pytest.mark.long),
+        pytest.param("partition", "", marks=pytest.mark.nightly, id="partition"),
+        pytest.param("producer", "", marks=pytest.mark.long, id="producer"),
+        pytest.param("partition", SQL, marks=pytest.mark.long, id="partition, SQL"),
+        pytest.param("producer", SQL, marks=pytest.mark.nightly, id="producer, SQL"),
     ],
 )
-def test_both_readers_leave_the_same(project: Project, scope: str) -> None:
+def test_both_readers_leave_the_same(project: Project, scope: str, steps: str) -> None:
     other = replace(project, name=f"{project.name}s")
-    sides = [Side(each, project.source, scope) for each in (project, other)]
+    sides = [Side(each, project.source, scope, steps) for each in (project, other)]
     kafka_io.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
 
     def round_of(records: Iterable[Record], readers: tuple[str, str]) -> list[int]:
@@ -150,7 +162,10 @@ def test_both_readers_leave_the_same(project: Project, scope: str) -> None:
     for body in found["dedup"]:
         counted.update(body["verdicts"])
     assert set(values.values()) == {1}, "a record came out twice"
-    assert sum(values.values()) == counted["appended"] + counted["late"]
+    rules = Counter(dict(headers)["eos.rule"] for _, _, headers in found["dead"].elements())
+    assert sum(values.values()) == counted["appended"] + counted["late"] - rules[b"common"]
     assert counted["duplicate"] > 100
-    assert sum(found["dead"].values()) == counted["gap"] + counted["unstamped"] > 6
+    assert rules[b"dedup_gap"] + rules[b"dedup_unstamped"] > 6
+    assert rules.total() == counted["gap"] + counted["unstamped"] + rules[b"common"]
+    assert (rules[b"common"] > MANY // 100 // 2) == bool(steps)
     verb(project, "verify")

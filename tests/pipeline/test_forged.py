@@ -11,6 +11,8 @@ from support.project import PIPELINE, Project
 
 from eos.testing.outside import create_topics, fill
 
+pytestmark = pytest.mark.long
+
 STEP = '{{python: "pipelines.{module}.transform:passed_on"}}'
 # ANSI SQL quotes the value that it can't cast.
 CASTS = PIPELINE.replace(

@@ -152,6 +152,7 @@ def test_a_signal_reaches_the_driver_alone_and_its_exit_code_comes_back(
 
 
 # With a session, since its threads are what could keep a JVM alive.
+@pytest.mark.long
 @pytest.mark.parametrize("launched", ["session"], indirect=True)
 def test_when_python_dies_its_jvm_ends_and_the_code_says_killed(launched: Launched) -> None:
     os.kill(launched.driver, signal.SIGKILL)
@@ -159,6 +160,7 @@ def test_when_python_dies_its_jvm_ends_and_the_code_says_killed(launched: Launch
     until_gone(launched.jvm)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launched", ["umask 000"], indirect=True)
 def test_a_run_opens_nothing_to_other_users_and_other_machines(
     launched: Launched, folder: Path

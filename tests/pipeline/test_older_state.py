@@ -24,6 +24,8 @@ from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read
 
+pytestmark = pytest.mark.long
+
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "state-2a3beea.tar.xz"
 # The records are of 2026-11-18: no clock may remove them, or the state of their producers.
 KEPT = {
@@ -99,7 +101,6 @@ def test_tables_that_lack_a_micro_batch_are_caught_up(left: EmbeddedKafka, resum
     require_each_once([str(n) for n in range(0, 40, 2)], keys(left, "orders.open"))
 
 
-@pytest.mark.long
 def test_dedup_knows_what_producers_sent_before(left: EmbeddedKafka, resume: Any) -> None:
     def payment(n: int) -> dict[str, Any]:
         stamp = {
@@ -129,7 +130,6 @@ def test_a_session_that_was_open_gets_its_next_click(left: EmbeddedKafka, resume
     assert sessions == Counter([("ann", "10:00", 2), ("bob", "10:05", 1), ("bob", "11:00", 2)])
 
 
-@pytest.mark.long
 def test_other_pipelines_resume_at_the_ledgers_ends(left: EmbeddedKafka, resume: Any) -> None:
     order = {"order_id": 61, "customer": "c", "country": "DE", "amount": 1}
     fill(left.bootstrap, "orders", [{"key": "61", "value": json.dumps(order), "timestamp": AT_MS}])

@@ -159,6 +159,7 @@ def test_a_row_that_is_no_message_is_told_by_field_and_place(spark, planned):
         assert f"-3 at offset 17 does not fit the message {told}" in error.message
 
 
+@pytest.mark.long
 def test_a_condition_is_asked_once_for_a_row(spark, project):
     """Asked again for the message, one that draws lots would write nulls, which delete."""
     declare(project)

@@ -259,6 +259,7 @@ except eos.EosError as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [

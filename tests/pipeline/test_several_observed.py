@@ -30,15 +30,6 @@ source: {{kafka: {{topic: {source}, max_records: {records}}}}}
 sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
 """
-LAKE = """
-version: 1
-name: {name}
-source: {{kafka: {{topic: {source}, max_records: {records}}}}}
-transform:
-  - sql: SELECT CAST(value AS STRING) AS text FROM input
-sink: {{delta: {{path: FOLDER/lake/all}}}}
-trigger: {{available_now: true}}
-"""
 
 
 def test_traces_metrics_and_lineage_of_each_pipeline_are_its_own(project: Project) -> None:
@@ -46,7 +37,7 @@ def test_traces_metrics_and_lineage_of_each_pipeline_are_its_own(project: Projec
     made = {
         name: replace(project, name=f"{project.name}_{name}") for name in ("bad", "topic", "lake")
     }
-    texts = {"bad": FAILING, "topic": PASSED_ON, "lake": LAKE}
+    texts = {"bad": FAILING, "topic": PASSED_ON, "lake": lake.COPIED}
     for name, each in made.items():
         kafka_io.create_topics(bootstrap, 1, each.source)
         kafka_io.fill(bootstrap, each.source, range(RECORDS))

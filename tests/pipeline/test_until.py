@@ -125,17 +125,6 @@ def test_a_run_until_a_time_that_dies_in_its_cut_micro_batch(project: Project, p
     assert found == Counter(each.value for each in every)
 
 
-LAKE = """
-version: 1
-name: {name}
-source: {{kafka: {{topic: {source}, max_records: {records}}}}}
-transform:
-  - sql: SELECT CAST(value AS STRING) AS text FROM input
-sink: {{delta: {{path: FOLDER/lake/all}}}}
-trigger: {{available_now: true}}
-"""
-
-
 @pytest.mark.long
 def test_a_table_has_the_records_before_the_time_and_catches_up_with_no_others(
     tmp_path: Path, broker: Kafka, with_delta: WarmDriver
@@ -147,7 +136,7 @@ def test_a_table_has_the_records_before_the_time_and_catches_up_with_no_others(
     before = records(BEFORE, AT_MS - 1)
     after = records(AFTER, AT_MS, before)
     kafka_io.write_records(broker.bootstrap, made.source, [*before, *after])
-    made.declare(1000, text=LAKE.replace("FOLDER", str(made.folder)))
+    made.declare(1000, text=lake.COPIED.replace("FOLDER", str(made.folder)))
 
     def require_rows(expected: Iterable[Record]) -> None:
         found = Counter(row["text"].encode() for row in lake.rows(lake.table(made, "all")))

@@ -79,6 +79,7 @@ def moved(start: int, end: int) -> dict:
         ([*history(), row(3)], ["twice", "twice", "overlap", "offsets_back"]),
         (history(epoch=0, producer_id=9), ["twice", "older_epoch"]),
         (history(batch_id=1), ["twice"]),
+        ([row(0), row(1, is_reset=True), row(2, batch_id=1), row(3)], []),  # the parts of one
         (history(records=9), ["receipt"]),
         (history(records=20, sequence_last=19), ["receipt"]),
         (history(offset_first=5, offset_last=14), ["offsets_back"]),

@@ -121,6 +121,24 @@ def test_a_micro_batch_waits_for_records_only_with_a_longest_time(tmp_path, writ
         assert problem(tmp_path, "", ends)[2].startswith("expected no `min_records` in the source")
 
 
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("64 MiB", 64 << 20), ("1.5GiB", 3 << 29), ("10 KiB", 10_240), ("1000", 1000)],
+)
+def test_a_limit_in_bytes_is_a_size_or_a_number(tmp_path, written, size):
+    text = PIPELINE.replace("{start}", f"earliest\n    max_bytes: {written}")
+    assert source(tmp_path, "", text).max_bytes == size
+    once = problem(tmp_path, "", text + "trigger: {{once: true}}\n")[2]
+    assert once.startswith("expected no `max_bytes` in the source with `once: true`")
+
+
+@pytest.mark.parametrize("written", ["64 MB", "64", "0", "-1", "0.1 KiB KiB", "many", "true"])
+def test_any_other_limit_in_bytes_is_refused(tmp_path, written):
+    quoted = f"'{written}'" if written == "64" else written
+    text = PIPELINE.replace("{start}", f"earliest\n    max_bytes: {quoted}")
+    assert "expected a size" in problem(tmp_path, "", text)[2]
+
+
 def test_offsets_under_a_pattern_name_topics_that_match(tmp_path):
     text = PIPELINE.replace("topics: [orders, pay]", "pattern: 'orders|pay'")
     assert source(tmp_path, "{offsets: {pay: {0: 1}}}", text).pattern == "orders|pay"

@@ -97,6 +97,18 @@ def test_only_a_run_without_end_waits_for_records(project):
         assert plan(ended, profile, (), functions).waits_for is None
 
 
+def test_a_limit_in_bytes_is_named_with_the_key_that_sets_it(project):
+    path = project / "pipelines" / "one" / "pipeline.yaml"
+    path.write_text(path.read_text().replace("{pattern: ", "{max_bytes: 64 MiB, pattern: "))
+    made = planned(path.parent)
+    assert made.bytes_max == 64 << 20
+    told = "at most 67,108,864 bytes of record batches a transaction, by samples of the log"
+    assert f"{told} (`max_bytes`)" in stages(made)[0].facts
+    ended = load_pipeline(path, ends="once")
+    functions = load(ended.transform, ended.project_root, ended.folder)
+    assert plan(ended, load_profile(None, ended.project_root), (), functions).bytes_max is None
+
+
 def test_whatever_is_written_names_its_guarantee_and_how_it_comes_about():
     found = stages(planned(EXAMPLE))
     written = [stage for stage in found if stage.does.startswith("kafka: ") and stage.guarantee]

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, MapType, StructField, StructType
 from support import doubles
+from support.dedup import policy
 from support.errors import raises
 
 from eos.config.oauth import OAuth
 from eos.config.security import Security
+from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.errors import AttemptFailedError, UsageError
 from eos.formats.expressions import Format
 from eos.kafka.api import TopicPartition
@@ -33,6 +35,10 @@ from eos.run.source_reader import SourceReader
 from eos.spark import json_parsers
 from eos.spark.json_parsers import json_parsing
 
+HEADER = StampPlace("header", "h")
+HEADERS = StampRules(HEADER, HEADER, HEADER, policy())
+KEYS = replace(HEADERS, producer=StampPlace("key"))
+SHOWN = replace(HEADERS, verdict="verdict")
 NO_LIBRARY = "it was not built on this machine"
 
 
@@ -157,7 +163,9 @@ def test_a_plan_names_its_reader(plan: Plan):
         (Format("json", "id INT", ("id",)), None, " and parses their JSON values"),
         (Format(), None, ""),
         (Format("avro", "{}", ("id",)), None, ""),
-        (Format("json", "id INT", ("id",)), "some", "since dedup validates the records first"),
+        (Format("json", "id INT", ("id",)), HEADERS, " and parses their JSON values"),
+        (Format("json", "id INT", ("id",)), KEYS, "since dedup validates the records first, in"),
+        (Format("json", "id INT", ("id",)), SHOWN, "since dedup validates the records first, in"),
         (Format("json", "id INT", ("id",), subject="s"), None, "since a schema id is before each"),
         (Format("json", "id INT", ("id",), is_event=True), None, "since they are change events"),
         (Format("json", "id MAP", ("id",)), None, "since the column `id` is of type map<int,int>"),

@@ -116,7 +116,9 @@ def black_hole(soak: Soak) -> None:
 
 
 def throttle(soak: Soak) -> None:
-    _last(soak, soak.three.proxy.rule("Produce", Do.THROTTLE, bytes_per_s=20_000, times=ALWAYS))
+    slow = soak.three.proxy.rule("Produce", Do.THROTTLE, bytes_per_s=20_000, times=ALWAYS)
+    slow.wait_struck()  # beside another fault, writers may pause for longer than `_last`
+    _last(soak, slow)
 
 
 def disk_pressure(soak: Soak) -> None:

@@ -34,7 +34,9 @@ from soak.faults import FAULTS, LASTS_S, RULES, Soak, both, healed
 _TWO_AT_ONCE = 0.3
 _OFTEN = 3  # rounds of a fault, after which each of its rules must have struck
 _PREFIX = "soak"
-BROKERS = {name for name in FAULTS if name.endswith(("_broker", "_leaders"))}
+# At most one at a time. Two brokers less would leave no majority, and a black hole waits for
+# requests to a leader, which another broker may have become meanwhile.
+BROKERS = {name for name in FAULTS if name.endswith(("_broker", "_leaders", "_hole"))}
 
 
 class AnomalyError(Exception):
@@ -45,7 +47,7 @@ class AnomalyError(Exception):
 
 
 def chosen_faults(chosen: random.Random) -> tuple[str, ...]:
-    """One fault, or two of which at most one stops a broker: two would leave no majority."""
+    """One fault, or two of which at most one is in BROKERS."""
     first = chosen.choice(list(FAULTS))
     if chosen.random() >= _TWO_AT_ONCE:
         return (first,)
@@ -57,6 +59,8 @@ def one_round(soak: Soak, names: tuple[str, ...]) -> None:
     soak.load.resume()
     try:
         both(soak, names)
+    except Exception as error:
+        raise RuntimeError(f"in the round of {' + '.join(names)}") from error
     finally:
         healed(soak)
     time.sleep(LASTS_S / 4)

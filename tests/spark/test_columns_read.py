@@ -44,6 +44,7 @@ def query(rows: DataFrame, text: str) -> DataFrame:
     return rows.sparkSession.sql(text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "needed"),
     [

@@ -9,6 +9,7 @@ On any test's way:
     docs_site          the navigation of the documentation's site, and its pages outside of docs/
     error_catalogue    program: writes docs/messages.md from the source
     named_tests        whether a test that a page names exists
+    left_out           a folder of tests whose programs this machine lacks
     release            program: builds the files of a release
 
 Kafka, as a client that shares no code with `eos` sees it:

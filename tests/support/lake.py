@@ -27,6 +27,15 @@ from support.docs import ROOT
 from support.project import Project
 
 PARTITIONS, KEYS = 2, 7
+COPIED = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - sql: SELECT CAST(value AS STRING) AS text FROM input
+sink: {{delta: {{path: FOLDER/lake/all}}}}
+trigger: {{available_now: true}}
+"""
 _PIPELINE = """
 version: 1
 name: {name}

@@ -180,6 +180,13 @@ def next_offset(found: Sequence[Batch | Old]) -> int | None:
     return found[-1].last_offset + 1 if found else None
 
 
+def is_control(blob: bytes | memoryview) -> bool:
+    """Return whether the first record batch is a control batch, such as a transaction marker."""
+    if len(blob) < HEADER_BYTES or blob[_MAGIC_AT] < 2:
+        return False
+    return bool(_HEADER.unpack_from(blob)[5] & _CONTROL)
+
+
 def end_offset(blob: bytes | memoryview, position: int) -> int:
     """Return the offset after the last complete record batch; `position` if there is none.
 
