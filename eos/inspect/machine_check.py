@@ -126,7 +126,7 @@ def _jars(profile: ProfileFile) -> Check:
 def _state(profile: ProfileFile) -> Iterator[Check]:
     root = local_path(profile.state.root)
     if root is None:
-        reason = f"{profile.state.root}: not checked, because only a running Spark can read it"
+        reason = f"{profile.state.root}: not checked, because it is not a folder of this machine"
         yield note("state root", reason, "docs/checkpoints.md lists the settings of its client")
         root = profile.local_root
     yield from _folder("state root", root)
