@@ -31,6 +31,7 @@ EXCEPT = {
     "tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked",
     "tests/fuzz/test_native_sanitized.py": "on a machine without a C compiler or sanitizers",
     "tests/pipeline/test_native_wheel.py": "on a machine without a C compiler",
+    "tests/pipeline/test_rollback.py": "in a shallow clone, or without git",
     "tests/pure/test_native_library.py": "on a machine without a C compiler",
     "tests/support/stores.py": "on a machine without Go, which builds an S3 server",
 }
