@@ -7,8 +7,8 @@ before it. Nothing depends on these figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eos.ledger.record import Ends
@@ -35,11 +35,7 @@ class Measures:
         times = {LEDGER: event.ledger_ms, OFFSETS: event.offsets_ms, END: event.end_ms}
         self._previous_ms = {step: round(ms) for step, ms in times.items()}
 
-    @contextmanager
-    def writing_tables(self) -> Iterator[None]:
-        """Add the time of this context: the driver writes a micro-batch's rows to Delta tables."""
-        began = time.monotonic()
-        yield
-        ms = round((time.monotonic() - began) * 1000)
-        if ms:  # without tables there is nothing to do
-            self._previous_ms[TABLES] = ms
+    def tables_written(self, began: float) -> None:
+        """Add the time since `began` (monotonic), in which the driver wrote a micro-batch's rows to
+        Delta tables."""
+        self._previous_ms[TABLES] = round((time.monotonic() - began) * 1000)

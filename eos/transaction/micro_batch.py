@@ -104,11 +104,18 @@ class MicroBatches:
                 self._until_committed(
                     step.batch_id, lambda number: self._attempt(number, step, decision, work)
                 )
-                with self.measures.writing_tables():
-                    self.position = work.follow(self.position, self.ownership.last_offset)
+                self._follow(work)
         if not decision.is_done:
             self.points.reached("commit_log:before")
         self._returned = ids
+
+    def _follow(self, work: AttemptWork) -> None:
+        """Let the Delta tables follow the committed micro-batch, if there are any."""
+        began = time.monotonic()
+        position = work.follow(self.position, self.ownership.last_offset)
+        if position is not self.position:
+            self.measures.tables_written(began)
+        self.position = position
 
     # --- ledger records without a micro-batch
 

@@ -29,6 +29,7 @@ class Supervised:
         self.events: Counter[str] = Counter()  # of processes that have ended
         self.problems: list[str] = []
         self._home, self._places = job.folder, 0
+        self._takes_over = False  # a paused process is being replaced
         self._is_over = False
         self._lock = threading.Lock()
         self._process = self._started()
@@ -53,13 +54,16 @@ class Supervised:
             self._signal(older.pid, signal.SIGSTOP)
             wait_until(lambda: is_paused(older.pid) or older.poll() is not None)
             self._places += 1
+            self._takes_over = True
             self.job = replace(self.job, folder=self._home / str(self._places))
-            self._process = self._started("--take-over")
+            self._process = self._started()
         try:
             wait()
         finally:
             self._signal(older.pid, signal.SIGCONT)
-        return self._ended(older)
+        code = self._ended(older)
+        self._takes_over = False
+        return code
 
     def close(self) -> None:
         with self._lock:
@@ -68,22 +72,18 @@ class Supervised:
             self._signal(process.pid, signal.SIGKILL)
         self._thread.join(300)
 
-    def _started(self, *options: str) -> Forked:
-        return Forked(self.job, "--go-on", *options)
+    def _started(self) -> Forked:
+        return Forked(self.job, "--go-on", *(["--take-over"] if self._takes_over else []))
 
     def _supervise(self) -> None:
         while True:
-            with self._lock:
-                process = self._process
-            while process.poll() is None:
-                time.sleep(_LOOKS_EVERY_S)
-            with self._lock:
-                is_current = process is self._process
-                if is_current:
-                    self._ended(process)
+            with self._lock:  # the process may have been replaced since the last look
+                if self._process.poll() is not None:
+                    self._ended(self._process)
                     if self._is_over:
                         return
                     self._process = self._started()
+            time.sleep(_LOOKS_EVERY_S)
 
     def _ended(self, process: Forked) -> int:
         code = process.wait()
