@@ -175,6 +175,7 @@ def test_what_is_no_record_of_the_schema_is_told_from_one_of_nulls(spark, planne
     assert dead[0]["__eos_error"] == "the value is no Avro record of its schema"
 
 
+@pytest.mark.long
 def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, planned):
     rows = spark.sql("SELECT 7 AS ID, 1.5 AS gross, 'NEW' AS kind, X'01' AS value")
     _, value = planned.outputs.columns
@@ -250,6 +251,7 @@ def test_ids_that_nobody_knew_are_asked_for_after_any_number_of_misses(spark, mo
     assert len(asked) == len(ids) - 1
 
 
+@pytest.mark.long
 def test_a_registered_schema_that_avro_refuses_makes_its_records_malformed(spark) -> None:
     """Any producer may register one, in a registry that does not check."""
     text = json.dumps(ORDER)

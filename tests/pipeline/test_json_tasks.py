@@ -62,7 +62,7 @@ def outputs(project: Project) -> tuple[list, list]:
     )
 
 
-@pytest.mark.parametrize("records", [pytest.param(SMALL, marks=pytest.mark.long), LARGE])
+@pytest.mark.parametrize("records", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)])
 def test_the_records_are_those_of_sparks_source(
     broker: Kafka, warm: WarmDriver, tmp_path: Path, records: int
 ) -> None:

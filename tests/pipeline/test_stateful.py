@@ -194,6 +194,7 @@ def test_duplicates_within_the_watermark_are_left_out(made: Project) -> None:
     assert numbers == list(range(50))
 
 
+@pytest.mark.long
 def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> None:
     stateful.declare(made, "running", RECORDS, "output_mode: update\n")
     stateful.feed(made, range(20))

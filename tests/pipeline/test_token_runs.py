@@ -81,6 +81,7 @@ def check(project: Project, records: int) -> None:
     assert sum(source.values()) == records
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "reader", [pytest.param("spark", id="spark"), pytest.param("arrow", marks=pytest.mark.long)]
 )

@@ -202,6 +202,7 @@ MORE_DEATHS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # several runs of spark-submit
 @pytest.mark.parametrize(
     "points", [DEATHS, pytest.param(MORE_DEATHS, marks=pytest.mark.nightly)], ids=["few", "more"]
