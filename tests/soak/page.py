@@ -29,9 +29,10 @@ replaced, leaders move, requests and responses are lost, delayed, throttled or a
 another process writes to the disk. The pipelines are the product's transaction code without Spark.
 
 After each round the load stops until everything is copied and read. A checker that shares no code with the product
-compares what was written, what each consumer got, and what is in the topics (`tests/history/checker.py`). At the end it
-compares the whole topics once more. A report exists only of runs without an anomaly; any anomaly ends the run with exit
-code 1 and the smallest witness.
+compares what was written, what each consumer got, and what is in the topics (`tests/history/checker.py`), and committed
+offsets must not have gone back. At the end it compares the whole topics once more. A report exists only of runs without an
+anomaly. Any anomaly ends the run with exit code 1 and the smallest witness. A run also fails if a rule of the proxies was
+there three times and struck no request.
 
 ## Runs
 """  # noqa: E501 - a page of docs/ has longer lines
@@ -69,6 +70,12 @@ def page() -> str:
     faults = sum((Counter(report["faults"]) for report in found), Counter[str]())
     text += "\n## Faults\n\n" + _table(
         ("fault", "times"), [(name.replace("_", " "), n) for name, n in sorted(faults.items())]
+    )
+    struck = sum((Counter(report.get("requests struck", {})) for report in found), Counter[str]())
+    text += "\nRequests that the proxies struck (the seeds 2 and 3 did not count them):\n\n"
+    text += _table(
+        ("what was done", "requests"),
+        [(name.replace("_", " ").lower(), f"{n:,}") for name, n in sorted(struck.items())],
     )
     text += (
         "\n## Longest stall\n\nThe longest time without a record for a consumer, in seconds.\n\n"
