@@ -35,7 +35,8 @@ pip --no-build-isolation --find-links "$here" -r "$here/requirements.txt"
 
 # The native library, and the jars. Spark's own folder gets them, so that a driver that is started
 # without `eos run` has them, too.
-XDG_CACHE_HOME=/opt/eos/cache /opt/eos/bin/eos fetch "$@"
+export XDG_CACHE_HOME=/opt/eos/cache
+/opt/eos/bin/eos fetch "$@"
 spark=$(/opt/eos/bin/python -c 'import pyspark; print(pyspark.__path__[0])')
 /opt/eos/bin/python - "$spark/jars" <<'PYTHON'
 import os
