@@ -32,6 +32,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def test_the_quickstart_runs_without_a_network(engine: Engine, tmp_path: Path) -> None:
     """With the embedded broker, as user 10001, on a root file system that can't be written."""
+    tmp_path.chmod(0o755)
     (tmp_path / "quick.yaml").write_text("state: {root: /state}\n")
     folders = [
         *("--volume", f"{ROOT / 'pipelines'}:/opt/project/pipelines:ro"),

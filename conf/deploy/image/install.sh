@@ -41,9 +41,12 @@ spark=$(/opt/eos/bin/python -c 'import pyspark; print(pyspark.__path__[0])')
 /opt/eos/bin/python - "$spark/jars" <<'PYTHON'
 import os
 import sys
-from eos.local.jars import DELTA, SPARK, ensure
+import pyspark
+from eos.launch.spark_version import minor_of
+from eos.local.jars import ensure, of_delta, of_spark
 
-for paths in ensure(SPARK, DELTA).values():
+version = minor_of(pyspark.__version__)
+for paths in ensure(*of_spark(version), *of_delta(version)).values():
     for path in paths:
         os.link(path, f"{sys.argv[1]}/{path.name}")
 PYTHON
