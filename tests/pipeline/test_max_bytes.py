@@ -121,7 +121,11 @@ def test_records_that_grow_in_the_middle_of_the_topic(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "text", [pytest.param(LIMITED, id="a transform"), pytest.param(DEDUP, id="dedup")]
+    "text",
+    [
+        pytest.param(LIMITED, id="a transform"),
+        pytest.param(DEDUP, id="dedup", marks=pytest.mark.nightly),
+    ],
 )
 @pytest.mark.parametrize("point", ["end_txn_sent:before", "end_txn_answered:after"])
 def test_a_run_that_dies_between_two_transactions_of_a_micro_batch(
