@@ -57,7 +57,8 @@ class BucketFiles:
 
     def rename(self, old: str, new: str) -> None:
         """Copy the folder inside the store, then delete it. If the process dies in between, the old
-        folder is still complete, or the copy is."""
+        folder is still complete, or the copy is. A folder counts as a checkpoint once it has a
+        plan, so the plans are copied last."""
         from pyarrow import fs
 
         if self.exists(new):
@@ -70,8 +71,11 @@ class BucketFiles:
             def copy(key: str) -> None:
                 client.copy_file(key, f"{target}{key.removeprefix(source)}")
 
+            plans = [key for key in keys if key.startswith(f"{source}/offsets/")]
+            others = [key for key in keys if key not in plans]
             with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="eos-rename") as threads:
-                list(threads.map(copy, keys))  # raises the first error
+                for part in (others, plans):
+                    list(threads.map(copy, part))  # raises the first error
         self.remove(old)
 
     def remove(self, path: str) -> None:

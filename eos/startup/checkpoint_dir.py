@@ -15,7 +15,7 @@ begins at the ledger's ends. If the pipeline keeps state, it begins with a copy 
 from __future__ import annotations
 
 from eos.checkpoint.files import Files
-from eos.checkpoint.offset_log import Checkpoint, folders, newest_with_offsets, numbered
+from eos.checkpoint.offset_log import Checkpoint, folders, listed, newest_with_offsets, numbered
 from eos.errors import EosError, PromiseBrokenError, about
 from eos.kafka.api import NO_IDENTITY, Identity
 from eos.ledger.record import LedgerRecord, Position
@@ -52,7 +52,7 @@ def choose_checkpoint(
         _require_uncommitted(planned, files, current)
     if not files.is_local:
         fresh = own_folder(files, root, position.checkpoint, identity)
-        current = _resumable(planned, files, position, last, current)
+        current = _resumable(planned, files, position, last)
     if current is None or position.is_reset:
         return fresh
     checkpoint = Checkpoint(files, current, is_opaque=planned.is_dataframe)
@@ -89,24 +89,27 @@ def _reason_to_replace(planned: Plan, checkpoint: Checkpoint, position: Position
 
 
 def _resumable(
-    planned: Plan,
-    files: Files,
-    position: Position,
-    last: LedgerRecord | None,
-    newest: str | None,
+    planned: Plan, files: Files, position: Position, last: LedgerRecord | None
 ) -> str | None:
     """Return the path of the checkpoint to resume with in a remote store; None if there is none.
 
     A pipeline that keeps state resumes with a copy (`state_copy`). After a stop that interrupted
-    Spark, the ledger names no folder. The stopped run has the newest one, as later startups created
-    none or copies of it.
+    Spark, the ledger names no folder. The stopped run has the newest one, except for copies by
+    startups that died. A copy may lack plans: it counts once it has those that Spark reads.
     """
     root, name = planned.names.checkpoints, position.checkpoint
-    if not planned.is_stateful and not position.keeps_state:
-        return f"{root}/{name}" if name and is_at_rest(planned, last) else None
-    if name or newest is None:
-        return f"{root}/{name}" if name else None
-    return newest if Checkpoint(files, newest).query_id() == position.query_id else None
+    keeps_state = planned.is_stateful or position.keeps_state
+    if name:
+        return f"{root}/{name}" if keeps_state or is_at_rest(planned, last) else None
+    if not keeps_state or position.batch_id < 0:
+        return None
+    plans = {str(number) for number in (position.batch_id - 1, position.batch_id) if number >= 0}
+    for each in reversed(folders(files, root)):
+        path = f"{root}/{each}"
+        is_whole = plans <= set(listed(files, f"{path}/offsets"))
+        if is_whole and Checkpoint(files, path).query_id() == position.query_id:
+            return path
+    return None
 
 
 def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:

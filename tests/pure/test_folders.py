@@ -79,11 +79,16 @@ def test_a_position_that_was_moved_takes_a_fresh_one(a_plan):
     assert chosen(a_plan, last("stop"), is_reset=True) == FRESH
 
 
+@pytest.mark.parametrize("half_copy", [False, True])
 @pytest.mark.parametrize("query_id", ["q", "another"])
-def test_a_stop_that_interrupted_spark_loses_no_state(a_plan, query_id):
-    """The ledger names no folder then. The newest one has the state, if it is of the same query."""
+def test_a_stop_that_interrupted_spark_loses_no_state(a_plan, query_id, half_copy):
+    """The ledger names no folder then. The newest one has the state, if it is of the same query and
+    not the copy of a startup that died between two plans."""
     record = last("stop", checkpoint="")
-    position = replace(record.position, query_id=query_id, batch_id=5, keeps_state=True)
+    position = replace(record.position, query_id=query_id, batch_id=6, keeps_state=True)
+    if half_copy:
+        plans = Path(a_plan.names.checkpoints) / "0003-7-9" / "offsets"
+        (plans / "6").write_text('v1\n{}\n{"t":{"0":12}}')
     found = choose_checkpoint(a_plan, Far(), position, record, NEXT).rpartition("/")[2]
     assert found == ("0002-7-3" if query_id == "q" else FRESH)
 
