@@ -173,14 +173,11 @@ def _fails_in_driver(reference: str, parts: Parts) -> bool:
         return False
     if spec is not None:
         return bool(spec.origin) and not _may_have(Path(str(spec.origin)), function)
-    first, pipelines, folder = (
-        name.partition(".")[0],
-        parts.project_root / "pipelines",
-        parts.folder,
-    )
-    if first == "pipelines" and pipelines.is_dir():
+    first = name.partition(".")[0]
+    if first == "pipelines" and (parts.project_root / "pipelines").is_dir():
         return True
-    return (folder / f"{first}.py").is_file() or (folder / first / "__init__.py").is_file()
+    places = parts.folder / f"{first}.py", parts.folder / first / "__init__.py"
+    return any(place.is_file() for place in places)
 
 
 def _may_have(module: Path, name: str) -> bool:

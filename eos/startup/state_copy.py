@@ -10,7 +10,8 @@ fresh checkpoint. A pipeline that keeps state copies what the ledger's last micr
 Nobody changes these files any more. The fenced instance was the only writer of its folder, and it
 writes files of later micro-batches only. Spark's own entry of the commit N may be missing or may
 arrive late: then the micro-batch is evaluated again without output. The copy happens after the
-fence. Until the start record names the copy, a crash leaves an unused folder.
+fence. If the run dies before its start record names the copy, no run writes to that folder. A later
+one may copy from it if it has all plans (`checkpoint_dir`).
 """
 
 from __future__ import annotations
