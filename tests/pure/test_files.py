@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 from support.errors import raises
 
 from eos.checkpoint import files as module
@@ -162,3 +164,26 @@ def test_a_stores_long_text_is_shortened_in_bounded_time() -> None:
         == "IOException: S3Exception: no"
     )
     assert shorten(10_000) < 20 * shorten(1_000) + 0.5
+
+
+def test_a_folder_that_is_renamed_in_a_bucket_gets_its_plans_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the process dies in between, the copy is no checkpoint."""
+    old, new, copied = tmp_path / "old", tmp_path / "new", list[str]()
+    for name in ("commits/5", "offsets/5", "offsets/6", "metadata", "state/0/0/1.delta"):
+        (old / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).touch()
+
+    class Store:
+        get_file_info = fs.LocalFileSystem().get_file_info
+
+        def copy_file(self, _source: str, target: str) -> None:
+            copied.append(target.removeprefix(f"{new}/"))
+
+    monkeypatch.setattr(BucketFiles, "_at", lambda _self, path: nullcontext((Store(), path)))
+    monkeypatch.setattr(BucketFiles, "remove", lambda _self, path: copied.append(path))
+    BucketFiles({}).rename(str(old), str(new))
+    assert set(copied[:3]) == {"commits/5", "metadata", "state/0/0/1.delta"}
+    assert set(copied[3:5]) == {"offsets/5", "offsets/6"}
+    assert copied[5:] == [str(old)]
