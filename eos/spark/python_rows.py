@@ -1,9 +1,8 @@
 """Spark tasks that read, process and encode a micro-batch's records in Python, without the JVM.
 
-In Spark's plan each record becomes a row of the JVM. That is not needed if there is no step, if the
-only step is a pandas or Arrow function, or if Arrow can compute what the steps and sinks compute.
-Then each Python task reads its records from Kafka, runs the steps, and encodes the result. Spark
-only starts the tasks.
+In Spark's plan each record becomes a row of the JVM, goes to Python for a pandas or Arrow step, and
+back. If no step or sink needs SQL, the JVM has nothing to do. Then each Python task reads its
+records from Kafka, runs the step, and encodes the result. Spark only starts the tasks.
 
 Every Python worker imports `PythonTask`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -20,7 +19,6 @@ from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
 from eos.spark.fused_step import Encode, SinkRows, parsed
 from eos.spark.header_validation import HeaderValidation
-from eos.transform.arrow_steps import ArrowSteps
 from eos.transform.batch_functions import Kind
 
 if TYPE_CHECKING:
@@ -41,46 +39,15 @@ class RangeReader(Protocol):
         ...
 
 
-class TaskPlan(Protocol):
-    """What a Python task does with the source's records before it encodes them. Can be pickled."""
-
-    def with_validation(self, validation: HeaderValidation | None) -> TaskPlan:
-        """Return the plan with the dedup of an attempt."""
-        ...
-
-    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to encode."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ArrowPlan:
-    """Dedup, and SQL steps on Arrow columns."""
-
-    steps: ArrowSteps
-    validation: HeaderValidation | None = None
-
-    def with_validation(self, validation: HeaderValidation | None) -> ArrowPlan:
-        return replace(self, validation=validation)
-
-    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self.validation is not None:
-            records = self.validation.accepted(records)
-        return self.steps.apply(records)
-
-
 @dataclass(frozen=True, slots=True)
 class PythonPlan:
-    """Dedup, and a pandas or Arrow step if there is one."""
+    """What a Python task does with records of the source before it encodes them: dedup and step."""
 
     rows: SinkRows
     kind: Kind = "arrow"
     time_zone: str = "UTC"  # of the timestamps that a pandas step gets
     source: StructType | None = None  # the source's columns, for pandas
-    validation: HeaderValidation | None = None
-
-    def with_validation(self, validation: HeaderValidation | None) -> PythonPlan:
-        return replace(self, validation=validation)
+    validation: HeaderValidation | None = None  # dedup of the attempt
 
     def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.validation is not None:
@@ -112,7 +79,7 @@ class PythonRows:
 
     spark: SparkSession
     reader: RangeReader
-    plan: TaskPlan
+    plan: PythonPlan
 
     def coalesce(self, tasks: int) -> PythonRows:
         assert tasks == 1, "a small micro-batch is one task"
@@ -132,7 +99,7 @@ class PythonTask:
     """The function that a Spark task calls to read, process and encode its records."""
 
     reader: RangeReader
-    plan: TaskPlan
+    plan: PythonPlan
     encode: Encode
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
