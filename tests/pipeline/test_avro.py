@@ -264,6 +264,7 @@ def test_a_registered_schema_that_avro_refuses_makes_its_records_malformed(spark
     assert [row.id for row in decode.apply(frame).collect()] == [1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["bytes", "string", {"type": "array", "items": "null"}])
 def test_a_length_of_two_billion_is_no_two_billion_bytes(spark, kind: Any) -> None:
     """Avro allocates what a length claims; a JVM that runs out of memory ends the run."""

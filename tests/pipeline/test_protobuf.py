@@ -171,6 +171,7 @@ def test_a_condition_is_asked_once_for_a_row(spark, project):
     assert {(row[where], row[value] is None) for row in made} == {(True, False), (False, True)}
 
 
+@pytest.mark.long
 def test_a_field_called_value_is_not_kafkas(spark, project):
     declare(project)
     reading = plan_of(project, **{"message: shop.Small": "message: shop.Reading"})
