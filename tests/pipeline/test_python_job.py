@@ -96,7 +96,6 @@ def program(folder: Path, body: str) -> Path:
     return path
 
 
-@pytest.mark.long
 def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_path: Path) -> None:
     topic = "python-once"
     filled(broker, topic)

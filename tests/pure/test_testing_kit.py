@@ -21,7 +21,7 @@ from eos.testing import (
     require_each_once,
     require_same_rows,
 )
-from eos.testing.outside import answered
+from eos.testing.outside import _LOST, NOT_LED, answered
 from eos.testing.runs import _record
 
 ROOT = Path(__file__).parents[2]
@@ -110,11 +110,25 @@ def test_the_plugin_costs_a_session_that_does_not_use_it_nothing() -> None:
     assert done.stdout.strip() == "[]"
 
 
+LOST = frozenset(_LOST)  # what is asked again by default
+
+
 @pytest.mark.parametrize(
-    ("code", "is_asked_again"),
-    [(KafkaError._DESTROY_BROKER, True), (KafkaError.TOPIC_ALREADY_EXISTS, False)],
+    ("code", "again", "is_asked_again"),
+    [
+        (KafkaError._DESTROY_BROKER, LOST, True),
+        (KafkaError._DESTROY_BROKER, NOT_LED, True),
+        (KafkaError.TOPIC_ALREADY_EXISTS, LOST, False),
+        # The client knows an older or a newer leader than the broker does.
+        (KafkaError.FENCED_LEADER_EPOCH, NOT_LED, True),
+        (KafkaError.UNKNOWN_LEADER_EPOCH, NOT_LED, True),
+        (KafkaError.FENCED_LEADER_EPOCH, LOST, False),
+        (KafkaError.TOPIC_ALREADY_EXISTS, NOT_LED, False),
+    ],
 )
-def test_a_client_that_lost_its_broker_is_asked_again(code: int, is_asked_again: bool) -> None:
+def test_a_client_that_lost_its_broker_is_asked_again(
+    code: int, again: frozenset[int], is_asked_again: bool
+) -> None:
     answers = iter([KafkaException(KafkaError(code)), "here"])
 
     def ask() -> object:
@@ -124,7 +138,7 @@ def test_a_client_that_lost_its_broker_is_asked_again(code: int, is_asked_again:
         return answer
 
     if is_asked_again:
-        assert answered(ask) == "here"
+        assert answered(ask, again) == "here"
     else:
         with pytest.raises(KafkaException):
-            answered(ask)
+            answered(ask, again)
