@@ -151,6 +151,7 @@ def _reader(session: SparkSession, planned: Plan) -> Check:
     """Return which reader a run uses. Only Spark knows whether a step keeps state."""
     from eos.native import library
     from eos.pipeline_tests.runner import rows_of
+    from eos.spark.arrow_plan import described
     from eos.spark.json_parsers import json_parsing
     from eos.transform.plan_check import check_stream
 
@@ -159,7 +160,8 @@ def _reader(session: SparkSession, planned: Plan) -> Check:
     choice = choose_reader(known, library.status().problem)
     if choice.kind == "arrow":
         parsing = json_parsing(known, session)
-        return ok("reader", f"{ARROW_NAME} reads the records{parsing}")
+        steps = described(known, session, parsing)
+        return ok("reader", f"{ARROW_NAME} reads the records{parsing}{steps}")
     return ok("reader", f"{SPARK_NAME} reads the records: {choice.reason}")
 
 

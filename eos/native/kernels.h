@@ -1,5 +1,6 @@
 /* Declarations that the C files share. decode.c and encode.c convert records of Kafka's format v2 to
-   Arrow buffers and back. dedup.c reads Arrow buffers. json.c parses JSON texts into Arrow buffers.
+   Arrow buffers and back. dedup.c reads Arrow buffers. json.c parses JSON texts into Arrow buffers, and json_write.c
+   writes them.
 
    Plain C ABI: no allocation, no global state, no Python. A caller passes one struct of 64-bit fields
    by its address; eos/native/structs.py has the same structs. Every read is checked against the given
@@ -24,7 +25,7 @@ typedef __SIZE_TYPE__ usize;
 #define EXPORT __attribute__((visibility("default")))
 
 /* Increase this number with every change of a struct or of a function's meaning. */
-#define ABI_VERSION 3
+#define ABI_VERSION 4
 
 struct field {
   const u8 *data;

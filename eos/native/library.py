@@ -28,13 +28,13 @@ from typing import Any
 
 from eos.cache import cache_root
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if it is "off"
 # No `-march=native`, since a home folder may be shared by machines with different processors. On
 # Linux no version of the C library is linked: the only function of it that is needed is memcpy.
 FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared", "-fvisibility=hidden")
 LINUX_FLAGS = ("-nostdlib",)
-SOURCES = ("kernels.h", "decode.c", "encode.c", "dedup.c", "json.c")
+SOURCES = ("kernels.h", "decode.c", "encode.c", "dedup.c", "json.c", "json_write.c")
 _PACKAGE, _LIB = "eos.native", "lib"
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {
@@ -51,6 +51,7 @@ _FUNCTIONS = {
     "eos_number": (_POINTER,),
     "eos_crc32": (_POINTER, _POINTER, _POINTER),
     "eos_json": (_POINTER,),
+    "eos_json_write": (_POINTER,),
 }
 
 

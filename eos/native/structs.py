@@ -1,5 +1,5 @@
 """The structs of the native library for ctypes: the same as in `decode.c`, `encode.c`,
-`dedup.c` and `json.c`.
+`dedup.c`, `json.c` and `json_write.c`.
 
 All fields have 64 bits. A pointer is an address, and the caller must keep its buffer alive.
 """
@@ -231,6 +231,38 @@ class JsonReader(ctypes.Structure):
         ("power_count", ctypes.c_int64),
         ("is_left", ctypes.c_void_p),
         ("left", ctypes.c_int64),
+    )
+
+
+class WrittenColumn(ctypes.Structure):
+    """The Arrow buffers of a column that `eos_json_write` writes as a field of JSON objects."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("name_length", ctypes.c_int64),
+        ("kind", ctypes.c_int64),
+        ("texts", Source),
+        ("values", ctypes.c_void_p),
+        ("first_bit", ctypes.c_int64),
+        ("valid", ctypes.c_void_p),
+        ("first_valid_bit", ctypes.c_int64),
+    )
+
+
+class JsonWriter(ctypes.Structure):
+    """The input of `eos_json_write`, and the memory for its JSON objects."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("valid", ctypes.c_void_p),
+        ("first_valid_bit", ctypes.c_int64),
+        ("before", ctypes.c_char_p),
+        ("before_length", ctypes.c_int64),
+        ("columns", ctypes.POINTER(WrittenColumn)),
+        ("column_count", ctypes.c_int64),
+        ("offsets", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("capacity", ctypes.c_int64),
     )
 
 

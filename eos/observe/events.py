@@ -104,6 +104,16 @@ class AttemptRetried(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StepsLeftToSpark(Event):
+    """Python tasks could not run the steps on some records. So Spark runs them, in this attempt
+    and the next `attempts`."""
+
+    batch_id: int
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRejected(Event):
     """Kafka rejected a request of the driver without ending the attempt: the request is repeated,
     for example. `api` and `kafka_error` have the names of the request and of Kafka's error."""

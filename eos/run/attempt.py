@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -58,15 +59,30 @@ class MicroBatchWork(AttemptWork):
         self.refused = ()
         self._plan = pinned(self._plan, self._frame.sparkSession)
         try:
-            return self._written(jobs, position, floors)
+            with self._explained(position):
+                found = self._tried_in_python(jobs, position, floors)
+                return self._written(jobs, position, floors) if found is None else found
         except EosError as error:
             raise self._reconsidered(error) from error.__cause__
-        except Exception as error:
-            raise self._reconsidered(self._error_of(error, position)) from error
+
+    def _tried_in_python(
+        self, jobs: Jobs, position: Position, floors: Ends
+    ) -> Sequence[Receipt] | None:
+        """Let Python tasks write the records without the JVM, and return the receipts. Return None
+        if nothing was sent, and Spark has to run the steps."""
+        if not self._stages.reader.is_in_python:
+            return None
+        try:
+            with self._explained(position):
+                return self._written_in_python(jobs, position, floors)
+        except EosError as error:
+            if not self._stages.reader.leaves_to_spark(error, self._batch_id):
+                raise
+        if self._stages.dedup is not None:
+            self._stages.dedup.forget_attempts()
+        return None
 
     def _written(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
-        if self._stages.reader.is_in_python:
-            return self._written_in_python(jobs, position, floors)
         plan, spark = self._plan, self._stages.spark
         targets = self._stages.targets.targets(plan.row_topics)
         read = self._source_rows(floors)
@@ -91,7 +107,7 @@ class MicroBatchWork(AttemptWork):
         """Let Python tasks read, process and write the records without the JVM, and return the
         receipts.
 
-        A plan that runs this way has no rules, so only dedup can reject a record.
+        Only dedup rejects records here: those that do not meet a rule need Spark.
         """
         run, dedup = self._stages.dedup, None
         read = partial(self._source_rows, floors)
@@ -239,6 +255,16 @@ class MicroBatchWork(AttemptWork):
             rows = self._dedup.accepted_again(rows)
         rows = transformed(self._plan, rows)
         return replace(position, tables=tables.follow(rows, offset, position.tables))
+
+    @contextmanager
+    def _explained(self, position: Position) -> Iterator[None]:
+        """Raise the project's error in place of an exception of Spark."""
+        try:
+            yield
+        except EosError:
+            raise
+        except Exception as error:
+            raise self._error_of(error, position) from error
 
     def _error_of(self, error: Exception, position: Position) -> EosError:
         """Return the project's error for an exception of Spark. If the source changed, it is the

@@ -82,7 +82,7 @@ class PipelineQuery:
         if stages.tables is not None:
             stages.tables.require_even()
         if dedup is not None:
-            dedup.next_micro_batch()
+            dedup.forget_attempts()
         self._micro_batches.run(step, work)
         self._audit.committed()
         self._report_refused(step.batch_id, work.refused)

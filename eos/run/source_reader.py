@@ -16,22 +16,30 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, ReaderChoice, require_tokens
 from eos.read.ranges import divide
+from eos.spark.arrow_plan import arrow_steps
 from eos.spark.arrow_source import SPARK_SCHEMA, ArrowSource
 from eos.spark.columns_read import columns_read
 from eos.spark.fused_step import parsed
 from eos.spark.header_validation import HeaderValidation
 from eos.spark.json_parsers import JsonParsing, json_parsing
 from eos.spark.python_plan import python_plan
-from eos.spark.python_rows import PythonPlan, PythonRows
+from eos.spark.python_rows import ArrowPlan, PythonRows, TaskPlan
 from eos.spark.read_report import ReadReport
 from eos.spark.session import slots
 from eos.startup.source_state import above, below, source_client, source_of
+from eos.transform.arrow_steps import ArrowSteps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# After Python tasks could not run the steps on some records, Spark runs them in so many further
+# attempts. The number doubles each time, and falls by one after each attempt that succeeds in
+# Python.
+_SPARK_ATTEMPTS_MAX = 1024
 # The Arrow reader's error for old record batch formats, which only Spark's source can read.
 _ONLY_SPARKS = "record_batch_format_old"
+# The error of tasks for records that need Spark.
+_NEEDS_SPARK = "steps_need_spark"
 _ROWS, _BYTES = (
     f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")
 )
@@ -70,6 +78,10 @@ class SourceReader:
         # How many tasks a barrier stage may have. Its tasks start together, so it waits until
         # enough slots are free. Other pipelines in the same Spark could take each slot before.
         self.barrier_tasks_max = 0 if shares_spark else self.slots
+        self._steps: ArrowSteps | str = ""  # of the attempt, or why Spark runs them
+        self._is_translatable = True
+        self._next_spark_attempts = 1
+        self._spark_attempts = 0  # that are left
 
     @property
     def name(self) -> str:
@@ -118,9 +130,19 @@ class SourceReader:
         return columns_read(out) if self._is_arrow else None
 
     def begin_attempt(self) -> None:
-        """Forget what earlier jobs have read."""
+        """Forget what earlier jobs have read, and choose who runs the steps."""
         if self._report is not None:
             self._report.clear()
+        if not self._is_arrow or self._python_plan is not None or not self._is_translatable:
+            return
+        if self._spark_attempts:
+            self._spark_attempts -= 1
+            self._steps = "some records need Spark"
+            return
+        if isinstance(self._steps, ArrowSteps):  # the attempt before ran in Python
+            self._next_spark_attempts = max(1, self._next_spark_attempts - 1)
+        self._steps = arrow_steps(self._plan, self._spark, self._json)
+        self._is_translatable = isinstance(self._steps, ArrowSteps)
 
     def report_traces(self, batch_id: int) -> None:
         """Emit the trace contexts that the attempt's jobs have read."""
@@ -136,7 +158,13 @@ class SourceReader:
     @property
     def is_in_python(self) -> bool:
         """Return whether Python tasks process the records alone, without the JVM."""
-        return self._is_arrow and self._python_plan is not None
+        return self._is_arrow and self._task_plan is not None
+
+    @property
+    def _task_plan(self) -> TaskPlan | None:
+        if isinstance(self._steps, ArrowSteps):
+            return ArrowPlan(self._steps)
+        return self._python_plan
 
     def python_rows(
         self,
@@ -151,10 +179,27 @@ class SourceReader:
         `targets` is the number of target partitions. `validation` is dedup's check of record
         headers, or None.
         """
-        assert self._python_plan is not None, "asked by `is_in_python`"
+        plan = self._task_plan
+        assert plan is not None, "asked by `is_in_python`"
         source = self._source(ranges, floors, targets=targets)
-        plan = replace(self._python_plan, validation=validation)
-        return PythonRows(frame.sparkSession, source, plan)
+        return PythonRows(frame.sparkSession, source, plan.with_validation(validation))
+
+    def leaves_to_spark(self, error: EosError, batch_id: int) -> bool:
+        """Return whether Spark can run the steps in the same attempt, after an error of the Python
+        tasks. That is so if some records need Spark, and nothing was sent yet.
+
+        Spark then also runs the steps of the next attempts."""
+        if error.code != _NEEDS_SPARK:
+            return False
+        self._steps = error.message
+        self._spark_attempts = self._next_spark_attempts
+        self._next_spark_attempts = min(2 * self._spark_attempts, _SPARK_ATTEMPTS_MAX)
+        if not error.fields["is_nothing_sent"]:
+            return False
+        self._bus.emit(events.StepsLeftToSpark(batch_id, error.message, self._spark_attempts))
+        if self._report is not None:
+            self._report.clear()
+        return True
 
     def falls_back(self, error: EosError) -> bool:
         """Return whether a failed attempt may be retried with Spark's source, because of an old
@@ -173,7 +218,7 @@ class SourceReader:
         return json_parsing(self._plan, self._spark)
 
     @cached_property
-    def _python_plan(self) -> PythonPlan | None:
+    def _python_plan(self) -> TaskPlan | None:
         return python_plan(self._plan, self._spark, parsed(SPARK_SCHEMA))
 
     def _source(

@@ -54,8 +54,8 @@ class DedupRun:
         self._versions.require(position.producers)
         self._micro_batches_left = position.validate_first
 
-    def next_micro_batch(self) -> None:
-        """Begin a new micro-batch: forget the attempts of the previous one."""
+    def forget_attempts(self) -> None:
+        """Forget the attempts so far: the next one begins as the first of a micro-batch."""
         self._attempt = None
 
     def begin(

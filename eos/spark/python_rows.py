@@ -1,8 +1,9 @@
 """Spark tasks that read, process and encode a micro-batch's records in Python, without the JVM.
 
-In Spark's plan each record becomes a row of the JVM, goes to Python for a pandas or Arrow step, and
-back. If no step or sink needs SQL, the JVM has nothing to do. Then each Python task reads its
-records from Kafka, runs the step, and encodes the result. Spark only starts the tasks.
+In Spark's plan each record becomes a row of the JVM. That is not needed if there is no step, if the
+only step is a pandas or Arrow function, or if Arrow can compute what the steps and sinks compute.
+Then each Python task reads its records from Kafka, runs the steps, and encodes the result. Spark
+only starts the tasks.
 
 Every Python worker imports `PythonTask`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -17,13 +18,20 @@ import pyarrow as pa
 
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
+from eos.errors import AttemptFailedError
 from eos.spark.fused_step import Encode, SinkRows, parsed
 from eos.spark.header_validation import HeaderValidation
+from eos.transform.arrow_expression import NeedsSparkError
+from eos.transform.arrow_steps import ArrowSteps
 from eos.transform.batch_functions import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+# A task that sends early computes this much of its result first. Few small micro-batches are
+# larger, and if records need Spark before the first is sent, the attempt can go on.
+_HELD_BYTES_MAX = 32 << 20
 
 
 class RangeReader(Protocol):
@@ -39,15 +47,72 @@ class RangeReader(Protocol):
         ...
 
 
+class TaskPlan(Protocol):
+    """What a Python task does with the source's records before it encodes them. Can be pickled."""
+
+    def with_validation(self, validation: HeaderValidation | None) -> TaskPlan:
+        """Return the plan with the dedup of an attempt."""
+        ...
+
+    def in_one_task(self) -> TaskPlan:
+        """Return the plan for a task that sends record batches before it has read all records."""
+        ...
+
+    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to encode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPlan:
+    """Dedup, and SQL steps on Arrow columns."""
+
+    steps: ArrowSteps
+    validation: HeaderValidation | None = None
+    sends_early: bool = False  # the task sends record batches before it has read all records
+
+    def with_validation(self, validation: HeaderValidation | None) -> ArrowPlan:
+        return replace(self, validation=validation)
+
+    def in_one_task(self) -> ArrowPlan:
+        return replace(self, sends_early=True)
+
+    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to encode. Raise AttemptFailedError if only Spark can compute them; its
+        field `is_nothing_sent` says whether Spark can do so in the same attempt."""
+        if self.validation is not None:
+            records = self.validation.accepted(records)
+        rows = self.steps.apply(records)
+        held = computed_first(rows, _HELD_BYTES_MAX) if self.sends_early else rows
+        is_nothing_sent = True
+        try:
+            for batch in held:
+                yield batch
+                is_nothing_sent = not self.sends_early
+        except NeedsSparkError as error:
+            raise AttemptFailedError(
+                "steps_need_spark",
+                f"Spark has to run the steps on some records: {error}",
+                hint="nothing needs to be done; Spark runs the steps of the next attempt",
+                is_nothing_sent=is_nothing_sent,
+            ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class PythonPlan:
-    """What a Python task does with records of the source before it encodes them: dedup and step."""
+    """Dedup, and a pandas or Arrow step if there is one."""
 
     rows: SinkRows
     kind: Kind = "arrow"
     time_zone: str = "UTC"  # of the timestamps that a pandas step gets
     source: StructType | None = None  # the source's columns, for pandas
-    validation: HeaderValidation | None = None  # dedup of the attempt
+    validation: HeaderValidation | None = None
+
+    def with_validation(self, validation: HeaderValidation | None) -> PythonPlan:
+        return replace(self, validation=validation)
+
+    def in_one_task(self) -> PythonPlan:
+        return self
 
     def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.validation is not None:
@@ -79,11 +144,11 @@ class PythonRows:
 
     spark: SparkSession
     reader: RangeReader
-    plan: PythonPlan
+    plan: TaskPlan
 
     def coalesce(self, tasks: int) -> PythonRows:
         assert tasks == 1, "a small micro-batch is one task"
-        return replace(self, reader=self.reader.in_one_task())
+        return replace(self, reader=self.reader.in_one_task(), plan=self.plan.in_one_task())
 
     def mapped(self, encode: Encode, schema: str, *, barrier: bool = False) -> DataFrame:
         """Return the Spark job whose tasks read, process and `encode` the records.
@@ -99,13 +164,25 @@ class PythonTask:
     """The function that a Spark task calls to read, process and encode its records."""
 
     reader: RangeReader
-    plan: PythonPlan
+    plan: TaskPlan
     encode: Encode
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         (task,) = (number for batch in numbers for number in batch.column(0).to_pylist())
         records = CountedRows(self.reader.rows(task))
         yield from self.encode(records.through(self.plan.sink_rows))
+
+
+def computed_first(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. Compute the first of them, up to `bytes_max`, before yielding any."""
+    held, size = [], 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= bytes_max:
+            break
+    yield from held
+    yield from batches
 
 
 def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

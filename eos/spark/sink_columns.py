@@ -54,11 +54,14 @@ _KAFKAS_TYPES: Mapping[str, Collection[str]] = {
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
 
-def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
+def sink_columns(
+    out: DataFrame, plan: Plan, *, is_packed: bool = False, has_structs: bool = False
+) -> DataFrame:
     """Return the columns that the sinks read, and the rows' source positions if they still exist.
 
     `is_packed` is for the encode stage. Then headers get a form that is faster to transfer, and the
-    topic column is left out if the source has a single topic.
+    topic column is left out if the source has a single topic. With `has_structs`, columns of JSON
+    objects are structs, which the caller writes as JSON.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     required = _required_columns(plan, present)
@@ -72,7 +75,7 @@ def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> Data
     if not columns and not outputs.columns:  # no sink reads a row, but Spark counts the rows
         columns["__at"] = "CAST(NULL AS BIGINT)"
     if outputs.columns:
-        columns |= _expressions(out, outputs, present, is_packed=is_packed)
+        columns |= _expressions(out, outputs, present, is_packed=is_packed, has_structs=has_structs)
     # Pass all expressions as texts in one call. To create a column object, PySpark needs 2 ms each.
     result = _select(out, [f"{expression} AS `{name}`" for name, expression in columns.items()])
     if outputs.is_filtered:
@@ -181,7 +184,12 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
 
 
 def _expressions(
-    out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
+    out: DataFrame,
+    outputs: Outputs,
+    present: Mapping[str, str],
+    *,
+    is_packed: bool,
+    has_structs: bool,
 ) -> dict[str, str]:
     """Return an SQL expression for each computed column.
 
@@ -196,7 +204,7 @@ def _expressions(
     result = {}
     for name, output in outputs.columns.items():
         if output.kind == "json":
-            result[name] = _json(output, present)
+            result[name] = _json(output, present, is_struct=has_structs)
         elif output.kind == "avro":
             result[name] = _avro(out, output, present)
         elif output.kind == "where":
@@ -275,7 +283,7 @@ def _headers(
     return f"array({', '.join(pairs)})" if pairs else empty
 
 
-def _json(output: Output, present: Mapping[str, str]) -> str:
+def _json(output: Output, present: Mapping[str, str], *, is_struct: bool) -> str:
     names = output.texts or tuple(name for name in present if not _is_kafkas(name, present[name]))
     if not names:
         raise TransformError(
@@ -294,9 +302,11 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
                 hint="return it from the last step, or name another column in the sink",
             )
     listed = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in names)
-    result = f"to_json(struct({listed}), {_JSON_OPTIONS})"
-    if output.frame:
-        result = f"concat(X'{output.frame.hex()}', CAST({result} AS BINARY))"
+    result = f"struct({listed})"
+    if not is_struct:
+        result = f"to_json({result}, {_JSON_OPTIONS})"
+        if output.frame:
+            result = f"concat(X'{output.frame.hex()}', CAST({result} AS BINARY))"
     return _or_tombstone(result, output, present)
 
 

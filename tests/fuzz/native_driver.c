@@ -13,6 +13,7 @@
 #include "../../eos/native/encode.c"
 #include "../../eos/native/dedup.c"
 #include "../../eos/native/json.c"
+#include "../../eos/native/json_write.c"
 
 static u64 state;
 
@@ -459,11 +460,65 @@ static i64 json_random(void) {
   return result ? 0 : rows - r.left;
 }
 
+/* ---- JSON that is written ------------------------------------------------------------------ */
+
+static struct source random_decimals(i64 rows) {
+  static const char *numbers[] = {"nan", "inf", "-inf", "0.0", "-0.0", "1.5", "-12.25", "1e-07", "1e+300",
+                                  "123456789.125", "100000000000000.0", "5e-324", "1.2.3", "1e", "e", "", "-", "x"};
+  struct source s = {0};
+  i32 *offsets = take(4 * (rows + 1));
+  u8 *all = take(rows * 24);
+  offsets[0] = 0;
+  for (i64 i = 0; i < rows; i++) {
+    const char *number = numbers[below(sizeof numbers / sizeof *numbers)];
+    memcpy(all + offsets[i], number, strlen(number));
+    offsets[i + 1] = offsets[i] + (i32)strlen(number);
+  }
+  u8 *exact = take(offsets[rows]);
+  memcpy(exact, all, (size_t)offsets[rows]);
+  s.offsets = offsets, s.data = exact, s.size = offsets[rows], s.rows = rows;
+  return s;
+}
+
+static i64 json_written_random(void) {
+  static const i64 widths[] = {0, 1, 2, 4, 8};
+  struct source texts = random_texts(below(8) == 0);
+  i64 rows = texts.rows;
+  struct written_column columns[3] = {0};
+  struct json_writer w = {.rows = rows, .columns = columns, .column_count = below(4)};
+  for (int i = 0; i < 3; i++) {
+    struct written_column *c = columns + i;
+    c->name = (const u8 *)"\"a\":";
+    c->name_length = 4;
+    c->kind = below(AS_TEXTS + 1);
+    if (c->kind == AS_TEXTS) {
+      c->texts = texts;
+    } else if (c->kind == AS_DECIMALS) {
+      c->texts = random_decimals(rows);
+    } else {
+      i64 bytes = c->kind == AS_BITS ? rows / 8 + 1 : rows * widths[c->kind];
+      u8 *values = take(bytes), *valid = take(rows / 8 + 1);
+      for (i64 at = 0; at < bytes; at++) values[at] = (u8)next_random();
+      for (i64 at = 0; at < rows / 8 + 1; at++) valid[at] = (u8)next_random();
+      c->values = values;
+      if (below(2)) c->valid = valid;
+    }
+  }
+  w.offsets = take(4 * (rows + 1));
+  w.capacity = below(2) ? 8192 : below(200);
+  w.data = take(w.capacity);
+  i64 result = eos_json_write(&w);
+  require(result == 0 || result == NEEDS_ROOM || result == INVALID, "a result of written JSON");
+  require(result || w.offsets[rows] <= w.capacity, "the size of written JSON");
+  return result ? 0 : rows;
+}
+
 int main(int count, char **words) {
   require(count == 4, "usage: driver CORPUS ROUNDS SEED");
   FILE *corpus = fopen(words[1], "rb");
   require(corpus != NULL, "no corpus");
-  i64 rounds = atoll(words[2]), records = 0, rows = 0, validated = 0, parsed = 0;
+  i64 rounds = atoll(words[2]), records = 0, rows = 0, validated = 0, parsed = 0,
+      written = 0;
   state = strtoull(words[3], NULL, 10) * 2 + 1;
   i64 head[2];
   while (fread(head, sizeof head, 1, corpus) == 1) {
@@ -474,11 +529,12 @@ int main(int count, char **words) {
       rows += encode_random() + hash_random() + partition_random() + convert_random();
       validated += stamps_random() + number_random() + crc_random();
       parsed += json_random();
+      written += json_written_random();
       free_all();
     }
     free(sound);
   }
-  printf("%lld records decoded, %lld rows encoded, %lld validated, %lld parsed\n",
-         (long long)records, (long long)rows, (long long)validated, (long long)parsed);
+  printf("%lld records decoded, %lld rows encoded, %lld validated, %lld parsed, %lld written\n",
+         (long long)records, (long long)rows, (long long)validated, (long long)parsed, (long long)written);
   return 0;
 }

@@ -76,10 +76,11 @@ def test_no_read_or_write_is_outside(driver: Path, tmp_path: Path, seed: int) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    decoded, encoded, validated, parsed = (
+    decoded, encoded, validated, parsed, written = (
         int(word) for word in done.stdout.split() if word.isdigit()
     )
     assert decoded > ROUNDS * SHAPES  # it got beyond the first record
     assert encoded > ROUNDS * SHAPES
     assert validated > ROUNDS * SHAPES
     assert parsed > ROUNDS * SHAPES
+    assert written > ROUNDS * SHAPES

@@ -37,6 +37,21 @@ sink:
 trigger: {{available_now: true}}
 """
 
+PLAIN = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{json: "id BIGINT, name STRING"}}
+  on_error: dead_letter
+transform:
+  - sql: SELECT key, id + 1 AS next, name FROM input WHERE id <> 3
+sink:
+  kafka: {{topic: {target}, value: json, create: {{partitions: {partitions}}}}}
+  dead_letter: {{topic: {target}.dlq, create: {{partitions: 2}}}}
+trigger: {{available_now: true}}
+"""
+
 
 def fill(bootstrap: str, topic: str, count: int) -> None:
     kafka_io.create_topics(bootstrap, PARTITIONS, topic)
@@ -83,3 +98,35 @@ def test_the_records_are_those_of_sparks_source(
     assert len(out) > records // 3
     assert {row[2] for row in dead} == {"malformed", "early"}
     assert len(out) + len(dead) < records + 500
+
+
+@pytest.mark.parametrize("records", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)])
+def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
+    project: Project, records: int
+) -> None:
+    """A malformed record in the second micro-batch of four: Spark runs it and the third."""
+    micro_batches = 4
+    project.declare(records, PARTITIONS, PLAIN)
+    kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
+    wrong = records * 2 - 1
+
+    def record(number: int) -> dict[str, object]:
+        value = b"{" if number == wrong else b'{"id": %d, "name": "n"}' % number
+        return {"key": b"%d" % number, "value": value}
+
+    every = range(records * micro_batches)
+    outside.fill(project.broker.bootstrap, project.source, map(record, every))
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    out, dead = outputs(project)
+    assert out == sorted(
+        (b"%d" % number, b'{"next":%d,"name":"n"}' % (number + 1))
+        for number in every
+        if number not in (3, wrong)
+    )
+    assert [row[:3] for row in dead] == [(b"%d" % wrong, b"{", "malformed")]
+    left = "micro-batch 1: Spark has to run the steps on some records: a JSON value is malformed"
+    assert left in done.stderr
+    assert done.stderr.count("Spark has to run the steps") == 1
+    assert ", attempt 2" not in done.stderr
+    assert done.stderr.count(" committed: ") == micro_batches

@@ -19,6 +19,7 @@ VERSION_1 = {
     "AttemptFailed": "batch_id attempt reason will_redo",
     "TraceContextsRead": "batch_id traceparents",
     "AttemptRetried": "batch_id attempt reason",
+    "StepsLeftToSpark": "batch_id reason attempts",
     "RequestRejected": "api kafka_error",
     "MicroBatchCommitted": "batch_id attempt offsets_in records_in records_out bytes_out run_ms "
     "ledger_ms offsets_ms end_ms",

@@ -139,7 +139,7 @@ def test_an_error_before_validation_is_final_only_in_the_retry(spark, tmp_path):
     frame = run.next()
     run.try_once(frame)
     final = RecordRefusedError("example", "no"), TransformError("example", "broken")
-    run.dedup.next_micro_batch()
+    run.dedup.forget_attempts()
     assert [run.retriable(each) for each in final] == list(final), "all were validated"
     with pytest.raises(ZeroDivisionError):
         run.try_once(frame, lambda _rows: 1 / 0)

@@ -98,7 +98,7 @@ class Run:
 
     def next(self, again: int = 0) -> DataFrame:
         self.turn += 1
-        self.dedup.next_micro_batch()
+        self.dedup.forget_attempts()
         given = {"first": self.turn * 400, "again": again, "next": self._number}
         self._number += 200 - again
         return self.spark.sql(self._rows.format(**given))

@@ -35,6 +35,7 @@ STORY: tuple[events.Event, ...] = (
     events.RequestRejected("TxnOffsetCommit", "CONCURRENT_TRANSACTIONS"),
     events.AttemptFailed(1, 1, "why", will_redo=True, api="Produce", kafka_error="CORRUPT_MESSAGE"),
     events.AttemptStarted(1, 2, 5, 1, {"in": 12}),
+    events.StepsLeftToSpark(1, "a JSON value is malformed", 2),
     events.AttemptRetried(1, 2, "duplicates"),
     events.AttemptStarted(1, 3, 5, 2, {"in": 12}),
     committed(),
