@@ -189,7 +189,7 @@ def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, client, location,
     assert not check_table(scene, location)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, client, location):
     """Killed while it appends, whatever it is at; and two of them at the same time."""
     scene = ran(scenes, 160)

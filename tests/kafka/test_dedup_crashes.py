@@ -67,8 +67,8 @@ class Upstream:
     params=[
         pytest.param(0, id="partition", marks=pytest.mark.long),
         pytest.param(WINDOW, id="producer"),
-        pytest.param(-1, id="partition-in-a-bucket", marks=pytest.mark.long),
-        pytest.param(-WINDOW, id="producer-in-a-bucket", marks=pytest.mark.long),
+        pytest.param(-1, id="partition-in-a-bucket", marks=pytest.mark.nightly),
+        pytest.param(-WINDOW, id="producer-in-a-bucket", marks=pytest.mark.nightly),
     ]
 )
 def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Job]:

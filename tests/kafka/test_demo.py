@@ -82,6 +82,7 @@ def test_a_topic_that_was_just_made_is_waited_for(broker, script, monkeypatch):
         script.load(broker.bootstrap)
 
 
+@pytest.mark.nightly
 def test_the_demo_loads_completes_and_checks(broker, script):
     bootstrap = broker.bootstrap
     kafka_io.create_topics(bootstrap, 4, SOURCE)

@@ -53,6 +53,7 @@ FAIL  words (PATH): malformed
 """
 
 
+@pytest.mark.nightly
 def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     path = tmp_path / "pipelines" / "pipeline.yaml"

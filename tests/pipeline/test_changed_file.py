@@ -159,7 +159,7 @@ def rows(project: Project, place: str) -> list[int]:
     return sorted(table["n"].to_pylist())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_tables_may_be_added_removed_and_moved_but_not_replaced(lake: Project) -> None:
     declare(lake, "one=one")
     feed(lake, range(4))

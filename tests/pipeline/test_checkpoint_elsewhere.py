@@ -122,6 +122,7 @@ def checkpoint(past: SparkPipeline, store: Store) -> str:
     return checkpoints(past, store)[-1]
 
 
+@pytest.mark.nightly
 def test_it_goes_on_after_a_clean_end_a_crash_and_a_lost_checkpoint(
     past: SparkPipeline, store: Store
 ) -> None:

@@ -69,6 +69,7 @@ def deleted(numbers: Iterable[int]) -> list[tuple[int, Any]]:
     return [(n, each) for n in numbers for each in (change("d", n), None)]
 
 
+@pytest.mark.nightly
 def test_a_table_follows_the_changes_of_a_database(made: Project) -> None:
     send(made, *((n, change("r", n, "old")) for n in range(6)))
     send(made, (1, change("u", 1, "paid", is_wrapped=True)), *deleted([2]))

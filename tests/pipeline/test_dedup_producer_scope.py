@@ -120,7 +120,7 @@ def test_several_tasks_validate_and_write_large_micro_batches(project: Project) 
     assert values(project, project.target) == once(0, range(many))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_more_tasks_validate_than_write_if_a_target_has_few_partitions(project: Project) -> None:
     """One writer, and shards for four tasks: shards without validation would cost an attempt."""
     upstream = made(project, records=100_000)
@@ -166,7 +166,7 @@ def test_in_one_partition_a_producer_waits_after_its_gap(project: Project) -> No
         assert each["offset"] > proof["offset"] > 29  # 0 to 19, the refused, what was missing
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
     upstream = made(project, records=1000)
     upstream.send(0, [*range(20), *range(21, 90)])  # 80 and above are too far above 20

@@ -41,6 +41,10 @@ sink:
   dead_letter: {{topic: {target}.dead, create: {{partitions: {partitions}}}}}
 trigger: {{available_now: true}}
 """
+ON_ARROW = """\
+  value: {{json: "id BIGINT"}}
+transform: [{{sql: "SELECT *, id + 7 AS rest FROM input WHERE id <> 50"}}]
+"""
 SQL = """\
   value: {{json: "id BIGINT"}}
 transform: [{{sql: "SELECT *, id % 7 AS rest FROM input"}}]
@@ -132,7 +136,8 @@ def kept(schema: pa.Schema) -> pa.Schema:
     [
         pytest.param("partition", "", marks=pytest.mark.nightly, id="partition"),
         pytest.param("producer", "", marks=pytest.mark.long, id="producer"),
-        pytest.param("partition", SQL, marks=pytest.mark.long, id="partition, SQL"),
+        pytest.param("partition", SQL, marks=pytest.mark.nightly, id="partition, SQL"),
+        pytest.param("partition", ON_ARROW, marks=pytest.mark.long, id="partition, Arrow"),
         pytest.param("producer", SQL, marks=pytest.mark.nightly, id="producer, SQL"),
     ],
 )

@@ -66,7 +66,7 @@ def said(project: Project, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rejected_records_are_found_before_the_commit(made: Project) -> None:
     lake.declare(made, RECORDS, PIPELINE, ANSWER="fail", DEAD="")
     lake.feed(made, range(10))

@@ -91,7 +91,7 @@ def written(project: Project) -> int:
     return lake.version(lake.table(project, "live"), "live")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_last_record_of_a_key_writes_or_deletes(made: Project) -> None:
     feed_range(made, range(2 * RECORDS))
     assert made.run_warm().returncode == 0

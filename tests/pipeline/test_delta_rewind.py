@@ -67,7 +67,7 @@ def require_each_row_once(project: Project) -> None:
     assert newest == lake.newest(range(20))
 
 
-@pytest.mark.long  # several runs of Spark
+@pytest.mark.nightly  # several runs of Spark
 def test_a_rewind_restores_the_tables_and_each_row_is_there_once(ran: Project) -> None:
     """Also if it dies between two tables, and between the last one and the ledger's record."""
     words = ("--rewind-to", ledger_offsets(ran, "attempt")[0], "--restore-tables")

@@ -93,7 +93,7 @@ def shown(before: str, project: Project) -> list[str]:
     return block.replace("payments", project.source).splitlines()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_no_order_of_the_quickstart_is_lost_or_twice_although_the_driver_is_killed(
     tmp_path: Path,
 ) -> None:

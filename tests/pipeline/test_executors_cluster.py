@@ -152,6 +152,7 @@ def test_the_workers_know_nothing_of_this_project(cluster: Cluster) -> None:
         assert "ModuleNotFoundError" in done.stderr
 
 
+@pytest.mark.nightly
 def test_no_two_attempts_are_mixed_whatever_dies_on_an_executor(
     cluster: Cluster, broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

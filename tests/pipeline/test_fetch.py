@@ -17,6 +17,7 @@ from eos.local.jars import of_broker, read_lock
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.nightly
 def test_a_run_on_a_fetched_cache_needs_no_network(project: Project, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     command = [sys.executable, "-m", "eos", "fetch", "--json"]

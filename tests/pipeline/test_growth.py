@@ -18,6 +18,7 @@ JVM_MB_MOST = 300  # it takes what it may have before it collects
 COSTS_AT_MOST = 1.5
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1200 + 2 * MICRO_BATCHES)
 def test_micro_batches_leave_nothing_behind(project: Project) -> None:
     bootstrap = project.broker.bootstrap

@@ -78,6 +78,7 @@ def on_terminal(folder: Path, command: str, programs: Path) -> tuple[int, str, s
     return done.returncode, done.stdout, drawn.decode(errors="replace")
 
 
+@pytest.mark.nightly
 def test_its_ci_passes_at_once(shop: Path) -> None:
     ci = yaml.safe_load((shop / ".github" / "workflows" / "tests.yml").read_text())
     steps = [step["run"] for step in ci["jobs"]["tests"]["steps"] if "run" in step]
@@ -141,6 +142,7 @@ def it_runs_and_tells_a_terminal_how_it_goes(folder: Path, programs: Path) -> No
     assert "micro-batch 0 committed" not in drawn  # that is what pipes get
 
 
+@pytest.mark.nightly
 def test_a_python_job_of_init_passes_its_own_tests(tmp_path: Path) -> None:
     done = shell(tmp_path, "eos init --python sales")
     assert (done.returncode, done.stdout) == (0, "sales\n")

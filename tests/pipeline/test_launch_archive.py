@@ -61,6 +61,7 @@ def run(words: list[str], folder: Path, archive: Archive, code: int) -> str:
     return "".join(path for path in mapped if "spark-" in path)
 
 
+@pytest.mark.nightly
 def test_the_next_run_maps_what_a_good_one_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,7 +155,7 @@ def test_a_run_that_is_stopped_between_two_transactions_of_a_micro_batch(project
     require_proven(project, expected)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_table_has_a_commit_for_each_transaction(
     tmp_path: Path, broker: Kafka, with_delta: WarmDriver
 ) -> None:

@@ -63,6 +63,7 @@ def watched(variable: str) -> Iterator[dict[str, float]]:
         thread.join()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", ["", pytest.param(DEDUP, marks=pytest.mark.nightly)])
 def test_a_worker_stays_small_in_a_large_micro_batch(project: Project, more: str) -> None:
     bootstrap = project.broker.bootstrap

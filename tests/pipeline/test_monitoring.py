@@ -158,7 +158,7 @@ def require_on_page(number: int, project: Project, printed: list[str]) -> None:
     require_shown(dict(blocks(""))[f"monitoring.md-{number}"], printed)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_whole_log_is_json(project: Project) -> None:
     """By spark-submit, whose launcher has lines of its own."""
     observed(project, "observers: [{python: watch:LogsInSpark}]\n")

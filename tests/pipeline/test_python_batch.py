@@ -70,7 +70,7 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "number",
     [

@@ -128,7 +128,7 @@ def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, momen
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path) -> None:
     topic = "python-stops"
     filled(broker, topic)

@@ -167,6 +167,7 @@ trigger: {{available_now: true}}
 """
 
 
+@pytest.mark.nightly
 def test_large_micro_batches_of_two_pipelines_end_with_their_sources(
     project: Project, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ trigger: {{available_now: true}}
 """
 
 
+@pytest.mark.nightly
 def test_traces_metrics_and_lineage_of_each_pipeline_are_its_own(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     made = {

@@ -100,6 +100,7 @@ def attempts(found: dict[str, object]) -> Sequence[object]:
     return [each["batch_id"] for each in transactions if each["kind"] == "attempt"]
 
 
+@pytest.mark.nightly
 def test_the_audit_table_has_each_attempt_once_after_a_crash(past: SparkPipeline) -> None:
     past.ran(2)
     assert sorted(attempts(audited(past.project))) == [0, 1]
