@@ -43,7 +43,7 @@ trigger: {{available_now: true}}
 """
 ON_ARROW = """\
   value: {{json: "id BIGINT"}}
-transform: [{{sql: "SELECT *, id + 7 AS rest FROM input WHERE id <> 50"}}]
+transform: [{{sql: "SELECT *, id + 7 AS rest FROM input WHERE id >= 0"}}]
 """
 SQL = """\
   value: {{json: "id BIGINT"}}
