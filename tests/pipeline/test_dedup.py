@@ -217,7 +217,7 @@ def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, 
     verb(project, "verify")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_story_of_the_example(project: Project) -> None:
     """Tills that stamp with eos.stamp, each a process: one is killed and sends its last five
     batches again, twice; then another machine takes over. Each payment goes on once, and audit and

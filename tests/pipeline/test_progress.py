@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 RECORDS = 1_000
 
 
+@pytest.mark.nightly
 def test_a_backfill_has_a_bar_and_leaves_a_clean_terminal(project: Project) -> None:
     bootstrap, screen = project.broker.bootstrap, Screen(300)
     kafka_io.create_topics(bootstrap, 1, project.source)

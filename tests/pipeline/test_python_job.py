@@ -177,7 +177,7 @@ def files(folder: Path, numbers: range) -> None:
         (folder / "files" / f"{start}.json").write_text("\n".join(lines))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     broker: Kafka, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def written(project: Project) -> list[bytes | None]:
     return [row.value for row in kafka_io.read(project.broker.bootstrap, project.target)]
 
 
+@pytest.mark.nightly
 def test_one_ends_one_is_restarted_and_one_runs_on(
     project: Project, broker: Kafka, tmp_path: Path
 ) -> None:

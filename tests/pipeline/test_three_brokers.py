@@ -63,7 +63,7 @@ def fed(project: Project, first: int) -> Iterator[list[int]]:
         feeding.result()
 
 
-@pytest.mark.long  # without Spark: tests/kafka/test_three_kills.py
+@pytest.mark.nightly  # without Spark: tests/kafka/test_three_kills.py
 def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka) -> None:
     project = Project.made(tmp_path, three)
     bootstrap = three.bootstrap

@@ -109,7 +109,7 @@ def test_every_record_once_and_the_group_is_mirrored(
     assert across.ledger not in kafka_io.outside.topics(there.bootstrap)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_commands_see_both_clusters(across: Project, there: Kafka) -> None:
     filled(across, there, PASSED_ON, 450)
     done = across.run_warm()

@@ -125,7 +125,7 @@ def test_a_run_until_a_time_that_dies_in_its_cut_micro_batch(project: Project, p
     assert found == Counter(each.value for each in every)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_table_has_the_records_before_the_time_and_catches_up_with_no_others(
     tmp_path: Path, broker: Kafka, with_delta: WarmDriver
 ) -> None:
