@@ -203,7 +203,7 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_guides_program_runs(broker: Kafka, tmp_path: Path) -> None:
     """All blocks of docs/python.md, one after another, as one program."""
     text = "\n".join(text for name, text in blocks("python") if name.startswith("python.md"))

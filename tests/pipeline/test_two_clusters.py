@@ -275,7 +275,7 @@ assert job.start(state, available_now=True).awaitTermination()
 )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_python_job_writes_to_another_cluster(
     broker: Kafka, there: Kafka, tmp_path: Path
 ) -> None:

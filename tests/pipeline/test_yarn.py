@@ -103,6 +103,7 @@ def check(project: Project, count: int) -> None:
     assert found == Counter(b"%d" % number for number in range(count))
 
 
+@pytest.mark.nightly
 def test_the_driver_runs_here(project: Project, cluster: Yarn) -> None:
     kafka_io.fill(project.broker.bootstrap, project.source, range(COUNT))
     # This machine's address, since nothing else listens there.
