@@ -138,7 +138,7 @@ def test_without_time_for_earlier_ends_the_other_data_of_the_cluster_are_there(
     assert set(view.committed_ends(tps)) == set(tps)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     found = gather(history(100_000, every_s=7, aborts=40, fences=10_000))
     kinds = {"committed": 97_490, "redone": 2_510, "aborted": 2_500, "fenced": 10}

@@ -84,7 +84,7 @@ def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..
         client.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_33_000_attempts_each_have_an_identity_of_their_own(client, name):
     """Empty ones, hours of a pipeline's life: once around the epochs, and on."""
     owner = Coordinator(client, name, name, 60_000, backoff=lambda: Backoff(first_ms=1))

@@ -120,7 +120,9 @@ def committed_again(flows: list[Flow]) -> None:
         flow.wait_commits(count + 2)
 
 
-@pytest.mark.parametrize("disturbance", [rolling_restart, moved_leaders])
+@pytest.mark.parametrize(
+    "disturbance", [pytest.param(rolling_restart, marks=pytest.mark.nightly), moved_leaders]
+)
 def test_pipelines_go_on_through(
     three: ThreeBrokers, disturbance: Callable[[ThreeBrokers, list[Flow]], None]
 ) -> None:

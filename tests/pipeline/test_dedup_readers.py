@@ -135,7 +135,7 @@ def kept(schema: pa.Schema) -> pa.Schema:
     ("scope", "steps"),
     [
         pytest.param("partition", "", marks=pytest.mark.nightly, id="partition"),
-        pytest.param("producer", "", marks=pytest.mark.long, id="producer"),
+        pytest.param("producer", "", marks=pytest.mark.nightly, id="producer"),
         pytest.param("partition", SQL, marks=pytest.mark.nightly, id="partition, SQL"),
         pytest.param("partition", ON_ARROW, marks=pytest.mark.long, id="partition, Arrow"),
         pytest.param("producer", SQL, marks=pytest.mark.nightly, id="producer, SQL"),

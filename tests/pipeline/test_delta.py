@@ -256,7 +256,7 @@ def written_twice(project: Project) -> Path:
     return place
 
 
-@pytest.mark.long  # of several runs; without Spark: tests/fuzz/test_delta_history.py
+@pytest.mark.nightly  # of several runs; without Spark: tests/fuzz/test_delta_history.py
 def test_a_restore_that_removes_rows_stops_a_start(made: Project) -> None:
     """RESTORE keeps the number of the pipeline's last write, so only the history shows it."""
     place = written_twice(made)

@@ -77,7 +77,7 @@ def outputs(project: Project) -> tuple[list, list]:
     )
 
 
-@pytest.mark.parametrize("records", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)])
+@pytest.mark.parametrize("records", [SMALL, pytest.param(LARGE, marks=pytest.mark.nightly)])
 def test_the_records_are_those_of_sparks_source(
     broker: Kafka, warm: WarmDriver, tmp_path: Path, records: int
 ) -> None:

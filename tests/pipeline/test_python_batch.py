@@ -74,7 +74,7 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGINT, marks=pytest.mark.nightly, id="Ctrl-C"),
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
         pytest.param(None, id="eos stop"),
     ],
 )

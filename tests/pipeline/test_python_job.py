@@ -113,8 +113,8 @@ def test_writes_each_record_once_and_the_commands_find_it(broker: Kafka, tmp_pat
     assert "[job_check_unsupported]" in done.stderr
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_killed_job_resumes_by_the_ledger(broker: Kafka, tmp_path: Path, moment: str) -> None:
     topic = f"python-killed-{moment}"
     filled(broker, topic)
@@ -259,7 +259,7 @@ except eos.EosError as error:
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [

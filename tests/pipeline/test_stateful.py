@@ -91,7 +91,11 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Seque
     ("function", "moment", "points"),
     [
         pytest.param(
-            "processed", "before", AROUND_THE_COMMIT, id="around the commit", marks=pytest.mark.long
+            "processed",
+            "before",
+            AROUND_THE_COMMIT,
+            id="around the commit",
+            marks=pytest.mark.nightly,
         ),
         pytest.param("processed", "before", POINTS, id="before", marks=pytest.mark.nightly),
         pytest.param("distinct", "after", POINTS, id="after", marks=pytest.mark.nightly),
@@ -169,7 +173,7 @@ def test_a_function_with_a_state_of_its_own(made: Project, function: str) -> Non
     assert increments(made) == {"u0": [7, 14], "u1": [7, 13], "u2": [6, 13]}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_worker_that_starts_too_late_is_named(made: Project) -> None:
     slow = "import sys, time\nif 'driver_worker' in ''.join(sys.orig_argv): time.sleep(15)\n"
     (made.folder / "sitecustomize.py").write_text(slow)  # each Python of the run imports it

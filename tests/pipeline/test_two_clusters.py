@@ -226,8 +226,8 @@ def test_every_record_once_if_the_driver_dies(
     assert "transactions" in json.loads(found.stdout)["same"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("paused", ["source", pytest.param("target", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("paused", ["source", "target"])
 def test_an_outage_of_one_cluster_is_reported_with_its_address(tmp_path: Path, paused: str) -> None:
     (tmp_path / "project").mkdir()
     with (

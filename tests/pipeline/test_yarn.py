@@ -142,6 +142,7 @@ class Standing:
         run.until(lambda: processes.is_paused(self.driver))
 
 
+@pytest.mark.nightly
 def test_a_killed_application_master_resumes_by_the_ledger(project: Project, cluster: Yarn) -> None:
     """Driver and JVM are killed in the middle of a transaction. YARN starts both again."""
     kafka_io.fill(project.broker.bootstrap, project.source, range(COUNT))
@@ -161,6 +162,7 @@ def test_a_killed_application_master_resumes_by_the_ledger(project: Project, clu
     assert len(starts - {standing.driver}) == 1
 
 
+@pytest.mark.nightly
 def test_a_fenced_application_takes_nothing_back(project: Project, cluster: Yarn) -> None:
     """YARN starts it again after exit 3, too. Its status names the exit code."""
     project.declare(records=500, text=PIPELINE.replace("trigger: {{available_now: true}}\n", ""))

@@ -207,7 +207,7 @@ def foreign(call: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_no_file_raises_what_is_no_error_of_ours(tmp_path: Path, count: int) -> None:
     chance = random.Random(27)
     pipeline, profile = tmp_path / "pipeline.yaml", tmp_path / "x.yaml"

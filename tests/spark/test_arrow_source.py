@@ -71,7 +71,7 @@ def test_all_rows_and_columns_are_those_of_sparks_source(
     require_same_rows(ours, theirs)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_ranges_begin_and_end_anywhere_and_rows_are_in_the_order_of_the_log(
     spark: SparkSession, varied: VariedTopics, seed: int
 ) -> None:

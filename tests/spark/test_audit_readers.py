@@ -153,7 +153,7 @@ def test_polars(table: TransactionsTable, own: Rows):
     assert one["epoch"].to_list() == [5, 5, 5]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_spark(table: TransactionsTable, own: Rows):
     assert table.location.local is not None
