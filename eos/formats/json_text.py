@@ -51,7 +51,7 @@ def json_objects(rows: Any, before: bytes = b"") -> Any:
 
     A null row stays null. `before` precedes each object."""
     native = library.load()
-    assert native is not None, "asked by the plan"
+    assert native is not None, "asked by the caller"
     kept = [_Written(rows.field(at), _opening(rows.type, at)) for at in range(rows.type.num_fields)]
     columns = (WrittenColumn * len(kept))(*(each.struct for each in kept))
     offsets = np.empty(len(rows) + 1, np.int32)

@@ -1,6 +1,6 @@
 /* Declarations that the C files share. decode.c and encode.c convert records of Kafka's format v2 to
-   Arrow buffers and back. dedup.c reads Arrow buffers. json.c parses JSON texts into Arrow buffers, and json_write.c
-   writes them.
+   Arrow buffers and back. dedup.c reads Arrow buffers. json.c parses JSON texts into Arrow buffers, and
+   json_write.c writes JSON texts.
 
    Plain C ABI: no allocation, no global state, no Python. A caller passes one struct of 64-bit fields
    by its address; eos/native/structs.py has the same structs. Every read is checked against the given

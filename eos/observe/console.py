@@ -63,7 +63,7 @@ def line(event: events.Event) -> str | None:
         case events.AttemptRetried():
             return f"micro-batch {event.batch_id}, attempt {event.attempt}: {event.reason}"
         case events.AttemptFailed() | events.StepsLeftToSpark():
-            return _failed_line(event)
+            return _attempt_line(event)
         case events.RecordsRefused():
             rejected = _rejected_line(event.rule, event.answer, event.records)
             return (
@@ -112,10 +112,10 @@ def _detail(event: events.Event) -> str | None:
     return None
 
 
-def _failed_line(event: events.AttemptFailed | events.StepsLeftToSpark) -> str:
+def _attempt_line(event: events.AttemptFailed | events.StepsLeftToSpark) -> str:
     if isinstance(event, events.StepsLeftToSpark):
         more = plural(event.attempts, "more attempt")
-        return f"micro-batch {event.batch_id}: {event.reason}; it also runs them in {more}"
+        return f"micro-batch {event.batch_id}: {event.reason}; Spark runs this attempt and {more}"
     if event.is_requested:
         return f"micro-batch {event.batch_id} aborted: the run is stopping, the next run retries it"
     then = "it is retried" if event.will_redo else "it is not retried"

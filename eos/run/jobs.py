@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +44,6 @@ ONE_TASK_RECORDS_MAX = 50_000
 # The part of the transaction timeout within which all writers must finish. The rest is for the
 # ledger record, the group offsets and EndTxn.
 _WRITER_SHARE = 0.8
-_NUMBERS = itertools.count(1)  # of the exchanges in this process
 ALL = "read, transform, encode, write"  # the steps of a job, as Spark's UI shows them
 
 
@@ -211,10 +209,8 @@ class Jobs:
         # The JVM created this private folder for the run's blocks, and removes it when the run
         # ends.
         folder = self.stages.spark.sparkContext._temp_dir  # noqa: SLF001 - PySpark has no public way
-        # The number keeps tasks of a failed job, which may still run, out of the next job's files.
-        number = next(_NUMBERS)
-        name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}-{number}"
-        return Exchange(f"{folder}/{name}", writers, waiting_tasks)
+        name = f"exchange-{self.identity.producer_id}-{self.identity.epoch}"
+        return Exchange.of_job(f"{folder}/{name}", writers, waiting_tasks)
 
     def _encode_stage(
         self, sinks: tuple[SinkSpec, ...], targets: Targets, writers: int

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # After Python tasks could not run the steps on some records, Spark runs them in so many further
-# attempts. The number doubles each time, and falls by one after each attempt that succeeds in
-# Python.
+# attempts. The number doubles each time, and falls by one after each attempt that Python tasks ran.
 _SPARK_ATTEMPTS_MAX = 1024
 # The Arrow reader's error for old record batch formats, which only Spark's source can read.
 _ONLY_SPARKS = "record_batch_format_old"
@@ -78,7 +77,7 @@ class SourceReader:
         # How many tasks a barrier stage may have. Its tasks start together, so it waits until
         # enough slots are free. Other pipelines in the same Spark could take each slot before.
         self.barrier_tasks_max = 0 if shares_spark else self.slots
-        self._steps: ArrowSteps | str = ""  # of the attempt, or why Spark runs them
+        self._steps: ArrowSteps | None = None  # None if Spark runs the attempt's steps
         self._is_translatable = True
         self._next_spark_attempts = 1
         self._spark_attempts = 0  # that are left
@@ -130,19 +129,20 @@ class SourceReader:
         return columns_read(out) if self._is_arrow else None
 
     def begin_attempt(self) -> None:
-        """Forget what earlier jobs have read, and choose who runs the steps."""
+        """Forget what earlier jobs have read, and choose whether Spark or Python tasks run the
+        steps."""
         if self._report is not None:
             self._report.clear()
         if not self._is_arrow or self._python_plan is not None or not self._is_translatable:
             return
         if self._spark_attempts:
             self._spark_attempts -= 1
-            self._steps = "some records need Spark"
             return
-        if isinstance(self._steps, ArrowSteps):  # the attempt before ran in Python
+        if self._steps is not None:  # the attempt before ran in Python
             self._next_spark_attempts = max(1, self._next_spark_attempts - 1)
-        self._steps = arrow_steps(self._plan, self._spark, self._json)
-        self._is_translatable = isinstance(self._steps, ArrowSteps)
+        found = arrow_steps(self._plan, self._spark, self._json)
+        self._is_translatable = isinstance(found, ArrowSteps)
+        self._steps = found if isinstance(found, ArrowSteps) else None
 
     def report_traces(self, batch_id: int) -> None:
         """Emit the trace contexts that the attempt's jobs have read."""
@@ -162,9 +162,7 @@ class SourceReader:
 
     @property
     def _task_plan(self) -> TaskPlan | None:
-        if isinstance(self._steps, ArrowSteps):
-            return ArrowPlan(self._steps)
-        return self._python_plan
+        return self._python_plan if self._steps is None else ArrowPlan(self._steps)
 
     def python_rows(
         self,
@@ -191,7 +189,7 @@ class SourceReader:
         Spark then also runs the steps of the next attempts."""
         if error.code != _NEEDS_SPARK:
             return False
-        self._steps = error.message
+        self._steps = None
         self._spark_attempts = self._next_spark_attempts
         self._next_spark_attempts = min(2 * self._spark_attempts, _SPARK_ATTEMPTS_MAX)
         if not error.fields["is_nothing_sent"]:

@@ -32,7 +32,8 @@ _MARK = 0x656F735F73746570
 
 
 def described(plan: Plan, spark: SparkSession, parsing: JsonParsing) -> str:
-    """Return the end of a sentence about the Arrow reader: who runs the steps."""
+    """Return the end of a sentence about the Arrow reader: "; Python tasks run the steps", or that
+    Spark runs them, and why. It is empty if there are no steps."""
     if python_plan(plan, spark, parsed(SPARK_SCHEMA)) is not None:
         return "; Python tasks run the step" if plan.transforms else ""
     found = arrow_steps(plan, spark, parsing)
@@ -55,7 +56,7 @@ def arrow_steps(plan: Plan, spark: SparkSession, parsing: JsonParsing) -> ArrowS
         return str(error)
     except EosError:  # Spark's own way meets the same error, and reports it
         return "they have an error"
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever a later Spark changes, Spark can run it
         return f"their plan has an unknown form ({error!r})"
 
 

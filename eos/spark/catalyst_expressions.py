@@ -214,9 +214,18 @@ def _bits(name: str, parts: Parts) -> Expression:
     first, second = parts
     if first.kind != "bigint" or second.kind not in _WHOLE:
         raise UntranslatableError(f"Python tasks have no {name} of this type")
+    if name == "ShiftLeft" and not _is_shift(second):
+        raise UntranslatableError("Python tasks shift by constants from 0 to 63 only")
     if second.kind != "bigint":
         second = Expression("cast", (second,), kind="bigint")
     return Expression(_BITS[name], (first, second), kind="bigint")
+
+
+def _is_shift(bits: Expression) -> bool:
+    """Return whether Arrow shifts by so many bits as Spark does, which uses the last six bits."""
+    while bits.operation == "cast":
+        (bits,) = bits.arguments
+    return bits.operation == "literal" and bits.value is not None and 0 <= bits.value < 64
 
 
 def _if(name: str, parts: Parts) -> Expression:

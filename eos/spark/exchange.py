@@ -16,6 +16,7 @@ for another task that can't finish:
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -39,6 +40,7 @@ from eos.seal import CrossingError
 # The pauses between two checks of the other tasks. They grow, as a user's step may take minutes.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.02
 _ERROR_BYTES_MAX = 1 << 20
+_NUMBERS = itertools.count(1)  # of the exchanges in this process
 _RETRIED = "the micro-batch is retried automatically"
 
 
@@ -57,6 +59,12 @@ class Exchange:
     folder: str
     writers: int
     waiting_tasks: int = 0
+
+    @classmethod
+    def of_job(cls, folder: str, writers: int, waiting_tasks: int) -> Exchange:
+        """Return an exchange in a folder of its own. An attempt may have several jobs, and a task
+        of a failed job, which may still run, must not write into the next one's files."""
+        return cls(f"{folder}-{next(_NUMBERS)}", writers, waiting_tasks)
 
     @contextmanager
     def opened(self) -> Iterator[Exchange]:

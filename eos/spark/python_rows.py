@@ -48,7 +48,7 @@ class RangeReader(Protocol):
 
 
 class TaskPlan(Protocol):
-    """What a Python task does with the source's records before it encodes them. Can be pickled."""
+    """The steps of a Python task between reading records and encoding them. Can be pickled."""
 
     def with_validation(self, validation: HeaderValidation | None) -> TaskPlan:
         """Return the plan with the dedup of an attempt."""

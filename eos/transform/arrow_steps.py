@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from eos.formats.json_columns import JsonParser
 from eos.formats.json_schema import left_of, parsed_of
 from eos.formats.json_text import json_objects
+from eos.native import library
 from eos.transform.arrow_expression import Expression, NeedsSparkError, as_array, is_true
 
 # Arrow's errors for values: an overflow, and bytes that are not UTF-8. Running out of memory is not
@@ -110,7 +111,11 @@ class ArrowSteps:
     @staticmethod
     def _output(output: OutputColumn, columns: Mapping[int, Any], rows: int) -> Any:
         found = as_array(columns[output.column], rows)
-        return found if output.json is None else json_objects(found, output.json)
+        if output.json is None:
+            return found
+        if library.load() is None:
+            raise NeedsSparkError("the native library is missing on this machine")
+        return json_objects(found, output.json)
 
 
 def _all(mask: Any) -> bool:

@@ -179,3 +179,11 @@ def test_the_folder_is_private_and_replaces_one_of_a_killed_run(tmp_path: Path):
         assert not (folder / "0.done").exists()
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
+
+
+def test_a_late_task_of_a_failed_job_writes_nothing_into_the_next_jobs_files(tmp_path: Path):
+    first, second = (Exchange.of_job(str(tmp_path / "exchange"), 1, 0) for _ in range(2))
+    with first.opened():
+        late = first.member(0)
+    with second.opened(), pytest.raises(FileNotFoundError):
+        late.put(batch(0, 0, [0]))

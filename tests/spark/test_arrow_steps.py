@@ -16,6 +16,7 @@ from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import AttemptFailedError
+from eos.native import library
 from eos.plan.plan import Plan, plan
 from eos.spark import python_rows
 from eos.spark.arrow_plan import arrow_steps
@@ -290,6 +291,17 @@ def test_a_key_that_is_no_text_needs_spark(spark: SparkSession, tmp_path: Path) 
     assert raised.value.code == "steps_need_spark"
 
 
+def test_json_on_a_machine_without_the_native_library_needs_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planned(tmp_path, JSON, sql("SELECT value AS text FROM input"), source="value: string")
+    assert len(in_python(made, spark, records([b"a"]))) == 1
+    monkeypatch.setattr(library, "load", lambda: None)
+    with pytest.raises(AttemptFailedError) as raised:
+        in_python(made, spark, records([b"a"]))
+    assert raised.value.code == "steps_need_spark"
+
+
 def test_a_record_that_does_not_meet_a_rule_needs_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -321,6 +333,8 @@ def test_a_record_that_does_not_meet_a_rule_needs_spark(
         "SELECT id FROM input WHERE CAST(name AS STRING COLLATE UTF8_LCASE) = 'OPEN'",
         "SELECT id FROM input WHERE id = (SELECT max(id) FROM input)",
         "SELECT explode(array(1, 2)) AS id FROM input",
+        "SELECT id << 64 AS id FROM input",
+        "SELECT id << small AS id FROM input",
         "SELECT 1 AS id",
         "SELECT id, row_number() OVER (ORDER BY id) AS n FROM input",
     ],
