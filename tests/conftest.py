@@ -41,8 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-# Begun last, they would run on when all others are over.
-LONGEST = ("test_crashes.py", "test_delta.py")
+# Begun last, they would run on when all others are over. Without its cache mypy takes a minute.
+LONGEST = ("test_crashes.py", "test_delta.py", "test_checks.py")
 
 
 def in_turns(items: list[pytest.Item]) -> None:

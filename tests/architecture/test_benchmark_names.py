@@ -62,6 +62,7 @@ def test_names_exist(path: Path) -> None:
     assert missing(ast.parse(path.read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.long
 def test_calls_have_the_arguments_that_functions_take() -> None:
     """Of mypy's errors only these: most others are about a benchmark's doubles."""
     done = subprocess.run(

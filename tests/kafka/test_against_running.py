@@ -52,6 +52,7 @@ def started(pipeline: Pipeline) -> int:
         return exit_code(error)
 
 
+@pytest.mark.long
 def test_nothing_changed_while_it_runs(pipeline: Pipeline) -> None:
     assert "no run yet" in compared(pipeline).out
     pipeline.fill(3)

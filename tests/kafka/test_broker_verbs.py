@@ -155,6 +155,7 @@ def test_after_a_crash_stop_still_takes_back_that_it_was_to_stay(project: Projec
     assert not json.loads(project.told("status", "--json", code=1))["kept"]
 
 
+@pytest.mark.nightly
 def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> None:
     started = project.told("start", "--nodes", "3")
     found = json.loads(project.told("status", "--json"))

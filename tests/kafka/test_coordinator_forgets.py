@@ -53,6 +53,7 @@ def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = N
     return ended
 
 
+@pytest.mark.long
 def test_it_is_no_takeover(proxied: ProxiedKafka, small: Job, profile: str) -> None:
     """TV1 asks for each epoch by an init. TV2 only where a commit was refused, here because our
     own blank init came once more and ended the transaction."""

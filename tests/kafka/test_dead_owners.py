@@ -49,7 +49,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("request_of", "moment"), in_turn(product(REQUESTS, MOMENTS), len(MOMENTS), every=4)
+    ("request_of", "moment"), in_turn(product(REQUESTS, MOMENTS), len(MOMENTS), every=6)
 )
 def test_it_does_nothing_to_the_newer_one(
     proxied: ProxiedKafka, job: Callable[..., Job], request_of: str, moment: str

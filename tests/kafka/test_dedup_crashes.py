@@ -65,8 +65,8 @@ class Upstream:
 
 @pytest.fixture(
     params=[
-        pytest.param(0, id="partition", marks=pytest.mark.long),
-        pytest.param(WINDOW, id="producer"),
+        pytest.param(0, id="partition"),
+        pytest.param(WINDOW, id="producer", marks=pytest.mark.nightly),
         pytest.param(-1, id="partition-in-a-bucket", marks=pytest.mark.nightly),
         pytest.param(-WINDOW, id="producer-in-a-bucket", marks=pytest.mark.nightly),
     ]

@@ -17,7 +17,7 @@ from support.scenes import ProxiedKafka
 pytestmark = pytest.mark.long
 
 LOAD_S = 8
-SEEDS = (1, 2)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.nightly))
 
 
 @pytest.fixture

@@ -71,8 +71,8 @@ WORSE = {"noise for an answer": Do.GARBAGE_ANSWER, "request late": Do.HOLD_REQUE
 
 REQUESTS = {**CHANGING, **LOOKING}
 CASES = [
-    *in_turn(map(": ".join, product(REQUESTS, FAULTS)), len(FAULTS), every=3),
-    *in_turn(map(": ".join, product(CHANGING, WORSE)), len(WORSE)),
+    *in_turn(map(": ".join, product(REQUESTS, FAULTS)), len(FAULTS), every=5),
+    *in_turn(map(": ".join, product(CHANGING, WORSE)), len(WORSE), every=4),
 ]
 # A blank init ends whatever is open, before it is told that it must come again (51).
 COSTLY = {"fence: repeated later", "fence: request late"}

@@ -127,6 +127,7 @@ def unreadable(admin: AdminClient, agrees: AGREES) -> Iterator[None]:
     wait_until(lambda: refusal(agrees) is None, "still refused")
 
 
+@pytest.mark.long
 def test_brokers_that_verify_get_tv1(agrees: AGREES) -> None:
     wait_until(lambda: refusal(agrees) is None, "still refused")
     assert agrees() is TransactionProfile.TV1
@@ -169,6 +170,7 @@ def sets_version(own_broker: EmbeddedKafka) -> Callable[[str, int], None]:
     return change
 
 
+@pytest.mark.long
 def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_the_new(
     own_broker: EmbeddedKafka,
     tmp_path: Path,

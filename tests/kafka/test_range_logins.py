@@ -65,6 +65,7 @@ def client_to(address: str, security: Security) -> KafkaClient:
     return KafkaClient(KafkaSettings((address,), security=tuple(security.items())))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("login", LOGINS)
 def test_each_kind_of_login_reads(secured: SecuredKafka, ranges: list[Range], login: str) -> None:
     rows = expected(secured.broker.bootstrap, ranges)

@@ -149,6 +149,7 @@ def _dies(pipeline: Pipeline, verb: list[str], point: str) -> None:
     assert (pipeline.folder / "crash.log").exists()
 
 
+@pytest.mark.nightly
 def test_a_command_of_a_hint_is_copied_as_it_is(pipeline: Pipeline) -> None:
     """It knows the pipeline's name only: which is looked up where it is called."""
     pipeline.ran(5, 3)

@@ -160,7 +160,7 @@ def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     assert f"{5020 - NOTABLE_MAX:,} older ones not shown" in page
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_page_has_a_bound_whatever_it_is_about():
     """Names as long as Kafka has them, as many partitions, and reasons that grow when escaped."""
     topic = "t" * 249

@@ -197,6 +197,7 @@ def test_an_abort_at_the_rotation_whose_answer_is_lost_is_repeated(proxied, worn
     proxied.check(small)
 
 
+@pytest.mark.long
 def test_a_start_when_no_epoch_is_left_takes_another_producer_id(proxied, worn):
     small = worn(EPOCH_LAST)
     rule = proxied.proxy.rule("InitProducerId", Do.LOSE_ANSWER, client=small.name)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.doubles import At
+from support.errors import in_turn
 from support.proxy_rules import Do
 from support.scenes import PATIENCE_S, Flow
 from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
@@ -76,7 +77,7 @@ class Caught:
         assert self._free.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("victim", NODES)
+@pytest.mark.parametrize("victim", in_turn(NODES, 1, every=3))
 def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
     three: ThreeBrokers, victim: int
 ) -> None:

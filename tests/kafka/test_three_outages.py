@@ -110,6 +110,7 @@ def test_too_few_replicas_in_sync(three: ThreeBrokers) -> None:
     three.finish([again(three, hurried)])
 
 
+@pytest.mark.nightly
 def test_two_nodes_of_three_are_down(three: ThreeBrokers) -> None:
     """Nobody confirms a record, and the cluster has no controller either."""
     points = ("begin:after", "ledger_record:before", "offsets:before", "end_txn_sent:before")
@@ -161,6 +162,7 @@ def test_a_black_hole_before_one_node(three: ThreeBrokers) -> None:
     three.finish(flows)
 
 
+@pytest.mark.nightly
 def test_a_node_that_answers_nobody(three: ThreeBrokers) -> None:
     """Its connections stay, so that only time tells. Then it wakes, and takes itself for leader."""
     scenes = [three.scenes(PREFIX, request_timeout_ms=2_000).new(NUMBERS) for _ in range(4)]

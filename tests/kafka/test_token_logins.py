@@ -97,6 +97,7 @@ def file_with(path: Path, token: str) -> TokenFile:
     return TokenFile(str(path), BLOCK)
 
 
+@pytest.mark.long
 def test_tokens_of_an_endpoint_and_of_a_file(
     kafka: TokenKafka, endpoint: TokenEndpoint, sent: list[bytes], tmp_path: Path
 ) -> None:

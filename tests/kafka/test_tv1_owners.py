@@ -46,7 +46,7 @@ def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_si
 @pytest.mark.parametrize(
     "seed",
     [*range(OF_ALL_RUNS)]
-    + [pytest.param(seed, marks=pytest.mark.long) for seed in range(OF_ALL_RUNS, SEEDS)],
+    + [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(OF_ALL_RUNS, SEEDS)],
 )
 def test_of_two_that_are_started_together_one_goes_on(side_by_side, seed):
     side_by_side(start_together, seed)

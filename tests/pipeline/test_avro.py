@@ -124,7 +124,7 @@ def decoded(value: bytes, schema: dict[str, Any]) -> Any:
     return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(schema), None)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_schema_that_avro_itself_refuses_is_told(spark, project):
     declare(project)
     folder = project.folder / "pipelines" / project.name
@@ -286,6 +286,7 @@ def test_a_hundred_thousand_damaged_values_are_rows_or_malformed(spark) -> None:
     assert 1 < found < len(values)
 
 
+@pytest.mark.long
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
     declare(project)
     kafka_io.create_topics(project.broker.bootstrap, 1, project.source)

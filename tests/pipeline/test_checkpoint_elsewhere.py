@@ -205,6 +205,7 @@ def test_a_damaged_file_in_a_bucket_stops_it_until_a_fresh_one_is_asked_for(
     assert "commits/0" in store.names(fresh)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
 def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
     past: SparkPipeline, store: S3
@@ -242,6 +243,7 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
     assert len(checkpoints(past, store)) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
 def test_a_store_that_throttles_is_asked_again(past: SparkPipeline, store: S3) -> None:
     """Of all requests, each fourth is answered with 503 Slow Down."""

@@ -5,7 +5,7 @@ source. What a stranger then finds must be what went in, whatever happened betwe
 share nothing but the broker, so they run side by side.
 
 At each step, before it or after it in turn, one of a run's two processes dies, which of them in
-turn, too; and at the other moment of every second step all of it. Else among what takes long.
+turn, too; and at the other moment of every fourth step all of it. The nightly run has the others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def others(victim: str) -> list[str]:
 AT_THE_OTHER = [
     f"{point}:{MOMENTS[1 - number // 2 % 2]}:both"
     for number, point in enumerate(POINTS)
-    if number % 2
+    if number % 4 == 1
 ]
 DEATHS = {
     "all of it": Deaths(AT_THE_OTHER, LARGE, 6, ON_ARROW),

@@ -104,7 +104,7 @@ def resends(project: Project, upstream: Upstream) -> None:
     assert len(AGAIN.findall(ran(project))) == 1, "the next micro-batches validate first"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_several_tasks_validate_and_write_large_micro_batches(project: Project) -> None:
     upstream = made(project, records=70)
     resends(project, upstream)
@@ -135,7 +135,7 @@ def test_more_tasks_validate_than_write_if_a_target_has_few_partitions(project: 
     assert values(project, project.target) == once(0, range(many))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_in_one_partition_a_producer_waits_after_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)
@@ -191,7 +191,7 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     verb(project, "verify")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("scope", ["partition", "producer"])
 def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     project: Project, scope: str

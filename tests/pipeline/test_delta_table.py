@@ -115,6 +115,7 @@ def test_columns_are_added_only_with_evolve(spark: SparkSession, merged: Table) 
     require_fits(merged, wide.schema, layout)
 
 
+@pytest.mark.nightly
 def test_files_that_spark_writes_agree_with_its_log(spark: SparkSession, tmp_path: Path) -> None:
     """`eos verify` compares each file's footer with the log: rows, and the range of each column."""
     rows = spark.range(12).selectExpr(

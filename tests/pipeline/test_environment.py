@@ -9,7 +9,7 @@ import pytest
 from eos.launch import bootstrap
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_unfinished_environment_is_made_anew(tmp_path: Path) -> None:
     """As a kill in the middle of `python -m venv` leaves it: a Python without pip."""
     venv = tmp_path / ".venv"

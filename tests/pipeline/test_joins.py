@@ -74,6 +74,7 @@ def came_out(project: Project) -> Counter[tuple[int, str]]:
     return Counter((int(row.key or b"-1"), (row.value or b"").decode()) for row in rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)  # three starts of Spark, or ten
 @pytest.mark.parametrize(
     "points",

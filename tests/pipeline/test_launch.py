@@ -220,7 +220,7 @@ def test_a_signal_that_comes_before_the_driver_is_kept_for_it(folder: Path) -> N
     assert one.end() == 43
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_spark_runs_on_a_java_that_lacks_the_incubator_module(folder: Path) -> None:
     """The JRE wheel's wrapper, before a Java that refuses the module as the wheel's does."""
     refusing = folder / "real" / "bin" / "java"

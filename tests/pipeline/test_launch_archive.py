@@ -106,6 +106,7 @@ def test_a_session_without_a_pipeline_maps_what_runs_have_left(tmp_path: Path) -
     assert archive.options()[0].partition("=")[2] in maps
 
 
+@pytest.mark.nightly
 def test_a_session_without_a_pipeline_takes_only_what_it_needs_if_jars_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

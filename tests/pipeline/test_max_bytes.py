@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support import kafka_io, lake
 from support.brokers import Kafka
+from support.errors import in_turn
 from support.project import KILLED, PIPELINE, Project, WarmDriver
 from support.recovery import run_verb
 from support.verbs import audit, verify
@@ -96,7 +97,7 @@ def require_proven(project: Project, expected: Counter[bytes]) -> None:
     ("text", "reader"),
     [
         pytest.param(LIMITED, "arrow", id="a transform"),
-        pytest.param(LIMITED, "spark", id="a transform, Spark's reader", marks=pytest.mark.long),
+        pytest.param(LIMITED, "spark", id="a transform, Spark's reader", marks=pytest.mark.nightly),
         pytest.param(COPIED, "arrow", id="without the JVM", marks=pytest.mark.long),
         pytest.param(DEDUP, "arrow", id="dedup", marks=pytest.mark.long),
         pytest.param(DEDUP, "spark", id="dedup, Spark's reader", marks=pytest.mark.nightly),
@@ -127,7 +128,7 @@ def test_records_that_grow_in_the_middle_of_the_topic(
         pytest.param(DEDUP, id="dedup", marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.parametrize("point", ["end_txn_sent:before", "end_txn_answered:after"])
+@pytest.mark.parametrize("point", in_turn(["end_txn_sent:before", "end_txn_answered:after"], 1))
 def test_a_run_that_dies_between_two_transactions_of_a_micro_batch(
     project: Project, point: str, text: str
 ) -> None:

@@ -111,6 +111,7 @@ def values(text: str) -> dict[tuple[str, str], float]:
     }
 
 
+@pytest.mark.long
 def test_prometheus_scrapes_a_run(project: Project) -> None:
     observed(project, "metrics: {prometheus: {port: 0}}\n", "every: 100 ms")
     run = project.start_warm()

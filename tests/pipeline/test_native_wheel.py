@@ -69,6 +69,7 @@ def test_a_wheel_brings_the_library(tmp_path: Path, sources: Path) -> None:
     assert Path(path).is_relative_to(tmp_path / "venv")
 
 
+@pytest.mark.nightly
 def test_a_machine_without_a_compiler_downloads_one(tmp_path: Path) -> None:
     """Nothing of it is left but the library."""
     (tmp_path / "bin").mkdir()

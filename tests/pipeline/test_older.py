@@ -25,6 +25,7 @@ def older(
     return made
 
 
+@pytest.mark.nightly
 @pytest.mark.long  # without Spark: tests/kafka/test_older.py
 def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path) -> None:
     bootstrap, log = older.broker.bootstrap, tmp_path / "crash.log"

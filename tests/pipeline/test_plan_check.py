@@ -167,7 +167,7 @@ sink: {kafka: {topic: out, value: json}}
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_reader_of_a_run_is_named(spark, planned, tmp_path, monkeypatch) -> None:
     place = tmp_path / "pipelines" / "tabled"
     place.mkdir(parents=True)
@@ -201,7 +201,7 @@ def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None
     assert "has column `id` as int, but `columns` declares it as bigint" in other
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
     (_, new), (_, there), (_, typed), (_, parted) = found = told(
         _delta_tables(spark, planned, None)

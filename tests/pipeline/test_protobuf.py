@@ -184,6 +184,7 @@ def test_a_field_called_value_is_not_kafkas(spark, project):
         assert row[value] == READING(sensor="a", **sent).SerializeToString(deterministic=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("odd", "code", "named"),
     [
@@ -210,6 +211,7 @@ def test_columns_that_are_none_for_the_message_are_told_at_the_start(
     assert named in caught.value.message
 
 
+@pytest.mark.long
 def test_a_files_tests_write_messages_as_mappings(spark, project):
     declare(project)
     pipeline = load_pipeline(project.folder / "pipelines" / project.name / "pipeline.yaml")

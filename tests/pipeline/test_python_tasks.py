@@ -117,10 +117,10 @@ def by_key(partitions: dict[int, list[Record]]) -> dict[tuple[int, bytes | None]
 @pytest.mark.parametrize(
     ("step", "records"),
     [
-        pytest.param("none", LARGE, marks=pytest.mark.long),
-        ("arrow", LARGE),
-        pytest.param("pandas", LARGE, marks=pytest.mark.long),
-        pytest.param("arrow", SMALL, marks=pytest.mark.long),
+        pytest.param("none", LARGE, marks=pytest.mark.nightly),
+        pytest.param("arrow", LARGE, marks=pytest.mark.long),
+        pytest.param("pandas", LARGE, marks=pytest.mark.nightly),
+        pytest.param("arrow", SMALL, marks=pytest.mark.nightly),
         ("pandas", SMALL),
     ],
 )

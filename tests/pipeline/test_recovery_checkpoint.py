@@ -22,6 +22,7 @@ def test_lost_it_goes_on_where_the_ledger_ends(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_half_made_with_starts_of_an_older_plan_it_is_not_used(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.remove("offsets", "commits")
@@ -36,7 +37,8 @@ def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: SparkPipelin
     past.ran(1)
 
 
-@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("batches", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
     past: SparkPipeline, batches: int
 ) -> None:
@@ -72,8 +74,9 @@ def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: SparkPipe
     assert past.checkpoint.folder.name == "0002"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "verb", [pytest.param(ASIDE, marks=pytest.mark.long), "--adopt-checkpoint"]
+    "verb", [pytest.param(ASIDE, marks=pytest.mark.nightly), "--adopt-checkpoint"]
 )
 def test_read_on_by_plain_spark_it_has_a_hole(past: SparkPipeline, verb: str) -> None:
     past.ran(2)

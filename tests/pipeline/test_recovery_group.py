@@ -29,8 +29,9 @@ def test_reset_back_it_is_warned_of_and_put_right(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "verb", ["--from-group", pytest.param("--restore-group", marks=pytest.mark.long)]
+    "verb", ["--from-group", pytest.param("--restore-group", marks=pytest.mark.nightly)]
 )
 def test_reset_ahead_it_stops(past: SparkPipeline, verb: str) -> None:
     past.write_batches(1)

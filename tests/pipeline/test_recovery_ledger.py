@@ -26,6 +26,7 @@ def test_deleted_it_is_not_begun_anew(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_deleted_with_the_group_the_checkpoint_still_knows(past: SparkPipeline) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)

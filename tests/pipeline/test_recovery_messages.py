@@ -19,6 +19,7 @@ def past(project: Project) -> SparkPipeline:
     return SparkPipeline(project, {project.source: 2})
 
 
+@pytest.mark.long
 def test_with_half_an_offsets_file_it_stops(past: SparkPipeline) -> None:
     past.ran(2)
     past.checkpoint.truncate("offsets/1", 40)
@@ -36,6 +37,7 @@ def test_with_half_its_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", in_turn([["offsets/1"], ["offsets/1", "commits/1"], ["metadata"]], 1, every=3)
 )
@@ -58,6 +60,7 @@ def test_without_metadata_it_stops(past: SparkPipeline) -> None:
     past.ran(1)
 
 
+@pytest.mark.long
 def test_an_added_partition_that_lost_its_beginning_stops(past: SparkPipeline) -> None:
     past.ran(2)
     topic = past.project.source
@@ -103,6 +106,7 @@ def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
     assert missing.total() == LOST[point]
 
 
+@pytest.mark.long
 def test_a_start_at_the_end_that_has_read_nothing_yet_is_remembered(project: Project) -> None:
     """Its first record says where it begins, in numbers: a second start does not move that."""
     text = PIPELINE.replace("max_records", "start: latest, max_records")
@@ -112,6 +116,7 @@ def test_a_start_at_the_end_that_has_read_nothing_yet_is_remembered(project: Pro
     past.ran(2)
 
 
+@pytest.mark.long
 def test_a_first_run_that_found_nothing_is_no_contradiction(past: SparkPipeline) -> None:
     past.goes_on()
     past.goes_on()

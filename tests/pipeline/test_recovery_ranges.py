@@ -43,6 +43,7 @@ def test_beyond_in_one_partition_begins_a_fresh_one_for_all_of_them(past: SparkP
     assert "/0001 is older than the ledger: the run uses a fresh one" in past.goes_on()
 
 
+@pytest.mark.long
 def test_a_hole_in_one_partition_stops_all_of_them(past: SparkPipeline) -> None:
     topic, end = past.project.source, 2 * RECORDS
     past.write_batches(2)
@@ -57,8 +58,9 @@ def test_a_hole_in_one_partition_stops_all_of_them(past: SparkPipeline) -> None:
     past.goes_on()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "verb", ["--accept-start", pytest.param("--set-checkpoint-aside", marks=pytest.mark.long)]
+    "verb", ["--accept-start", pytest.param("--set-checkpoint-aside", marks=pytest.mark.nightly)]
 )
 def test_a_new_partition_that_the_checkpoint_is_already_inside_of_stops(
     past: SparkPipeline, verb: str

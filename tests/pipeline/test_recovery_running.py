@@ -75,6 +75,7 @@ def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: Spark
     assert markers["COMMIT"] > 0
 
 
+@pytest.mark.long
 def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(
     past: SparkPipeline,
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(
     past.ran(1)
 
 
+@pytest.mark.long
 def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: SparkPipeline) -> None:
     """As by a fenced copy in a store whose rename is not atomic."""
     past.write_batches(3)

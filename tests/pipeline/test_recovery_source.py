@@ -64,6 +64,7 @@ def test_a_topic_that_is_gone_stops(past: SparkPipeline) -> None:
     past.ran(2)
 
 
+@pytest.mark.long
 def test_what_is_deleted_below_the_ledgers_end_is_nobodys_loss(past: SparkPipeline) -> None:
     past.ran(2)
     past.truncate(past.project.source, 0, RECORDS + 3)
@@ -84,6 +85,7 @@ def test_what_is_deleted_beyond_the_ledgers_end_stops(past: SparkPipeline) -> No
     past.goes_on()
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_are_read_from_their_beginning(past: SparkPipeline) -> None:
     past.ran(2)
     past.add_partitions(past.project.source, 4)
@@ -91,6 +93,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(past: SparkPipe
     past.ran(2)
 
 
+@pytest.mark.long
 def test_several_topics_of_which_one_has_something_new(two: SparkPipeline) -> None:
     two.ran(2)
     one, other = two.topics
@@ -113,6 +116,7 @@ def test_one_of_several_topics_that_was_created_again_stops(two: SparkPipeline) 
     two.ran(1)
 
 
+@pytest.mark.long
 def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: SparkPipeline) -> None:
     matched.ran(2)
     new = f"{matched.project.source}.b"

@@ -148,6 +148,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     ]
 
 
+@pytest.mark.long
 def test_without_files_the_latest_schemas_of_each_start_read_and_write(
     project: Project, asked: FakeRegistry
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from support import kafka_io
+from support.errors import in_turn
 from support.kafka_io import NOW_MS, Record
 from support.project import Project
 from support.schemas import FakeRegistry, descriptor_file, message, registry, shop
@@ -191,7 +192,7 @@ def test_a_sinks_message_must_be_in_the_latest_schema(
     assert "is of type JSON; expected PROTOBUF" in done.stderr
 
 
-@pytest.mark.parametrize("text", [PIPELINE, OF_JSON + OF_JSON_TEST])
+@pytest.mark.parametrize("text", in_turn([PIPELINE, OF_JSON + OF_JSON_TEST], 1))
 def test_a_files_tests_need_no_registry(project: Project, asked: FakeRegistry, text: str) -> None:
     declare(project, asked, text)
     pipeline = load_pipeline(project.folder / "pipelines" / project.name / "pipeline.yaml")

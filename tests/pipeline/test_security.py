@@ -205,6 +205,7 @@ def test_a_certificate_says_who_we_are(secured: SecuredKafka, own: Project) -> N
     assert holding(PASSWORD, [own.folder]) == []
 
 
+@pytest.mark.long
 def test_plain_over_tls_with_a_secret_from_a_file(
     secured: SecuredKafka, own: Project, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_workers_are_reached_by_sockets_that_go_with_a_run(ran: Ran) -> None:
     wait_until(lambda: not list(ran.sockets.iterdir()))  # who forks workers ends behind the JVM
 
 
+@pytest.mark.nightly
 def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS, text=FOREVER)

@@ -295,6 +295,7 @@ def test_a_pipeline_that_kept_no_state_has_none_to_go_on_with(made: Project) -> 
     ran(made, "--accept-state-loss")
 
 
+@pytest.mark.long
 def test_a_record_that_can_not_be_taken_stops_before_anything_is_committed(made: Project) -> None:
     """Spark's counts of a stateful plan come after the commit, so the plan itself fails."""
     stateful.declare(made, "running", RECORDS, "output_mode: update\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import kafka_io
+from support.errors import in_turn
 from support.project import CHECKOUT, PROFILE, Project, WarmDriver
 from support.security import EVERYTHING, SecuredKafka, documented, holding, token_kafka
 from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
@@ -82,9 +83,7 @@ def check(project: Project, records: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "reader", [pytest.param("spark", id="spark"), pytest.param("arrow", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("reader", in_turn(["arrow", "spark"], 1))
 def test_both_clients_ask_the_token_endpoint(
     kafka: TokenKafka, own: Project, tmp_path: Path, reader: str
 ) -> None:

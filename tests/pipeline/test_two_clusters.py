@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from support import kafka_io
 from support.brokers import Kafka, abandon
+from support.errors import in_turn
 from support.project import PIPELINE, Project
 from support.python_jobs import OPENED, RECORDS, eos, run
 from support.waiting import wait_until
@@ -95,8 +97,9 @@ def findings(project: Project) -> list[dict[str, Any]]:
     return json.loads(found.stdout)["findings"]
 
 
-@pytest.mark.parametrize("reader", ["arrow", "spark"])
-@pytest.mark.parametrize("text", [PASSED_ON, IN_SQL], ids=["passed on", "sql"])
+@pytest.mark.parametrize(
+    ("text", "reader"), in_turn(product((PASSED_ON, IN_SQL), ("spark", "arrow")))
+)
 def test_every_record_once_and_the_group_is_mirrored(
     across: Project, there: Kafka, text: str, reader: str
 ) -> None:
@@ -130,6 +133,7 @@ def test_the_commands_see_both_clusters(across: Project, there: Kafka) -> None:
         assert "[group_is_mirror]" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_moved_or_deleted_mirror_changes_nothing(across: Project, there: Kafka) -> None:
     filled(across, there, PASSED_ON, 300)
     admin = AdminClient({"bootstrap.servers": there.bootstrap, "log_level": 3})
@@ -147,6 +151,7 @@ def test_a_moved_or_deleted_mirror_changes_nothing(across: Project, there: Kafka
     assert mirrored(across, there) == kafka_io.ends(there.bootstrap, across.source)
 
 
+@pytest.mark.long
 def test_one_topic_name_on_both_clusters(across: Project, there: Kafka) -> None:
     filled(across, there, SAME_NAME, 250)
     done = across.run_warm()

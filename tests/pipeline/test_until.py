@@ -47,10 +47,13 @@ def records(counts: Iterable[int], at_ms: int, before: Sequence[Record] = ()) ->
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "reader", "name"),
     [
-        pytest.param(PIPELINE, "spark", SPARK_NAME, id="transform, spark", marks=pytest.mark.long),
+        pytest.param(
+            PIPELINE, "spark", SPARK_NAME, id="transform, spark", marks=pytest.mark.nightly
+        ),
         pytest.param(DEDUP, "arrow", ARROW_NAME, id="dedup, arrow"),
         pytest.param(
             PIPELINE, "arrow", ARROW_NAME, id="transform, arrow", marks=pytest.mark.nightly

@@ -26,7 +26,7 @@ OWN = "import os\nword = os.environ.get('WORD', '') + os.environ.get('LEFT_BY_AN
 RECORDS = 200
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_runs_share_nothing_but_the_driver_and_survive_its_death(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS)

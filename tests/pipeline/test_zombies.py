@@ -73,6 +73,7 @@ class Older:
                 os.kill(pid, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "point",
     ["first_produce:after", pytest.param("end_txn_sent:before", marks=pytest.mark.nightly)],

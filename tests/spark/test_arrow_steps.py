@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
@@ -204,7 +205,7 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", in_turn(range(6), 1, every=3))
 def test_random_steps(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     table = records([value(chance) for _ in range(500)])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.run.records_read import observed
@@ -47,21 +48,25 @@ def query(rows: DataFrame, text: str) -> DataFrame:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "needed"),
-    [
-        ("SELECT a FROM input", "a"),
-        ("SELECT a + 1 AS x, d FROM input WHERE b > 0", "abd"),
-        ("SELECT a FROM input WHERE c IS NULL OR true", "a"),
-        ("SELECT x.a FROM input x JOIN input y ON x.b = y.c", "abc"),
-        ("SELECT a FROM input UNION ALL SELECT b FROM input", "ab"),
-        ("SELECT a FROM input WHERE b < (SELECT max(c) FROM input)", "abc"),
-        ("SELECT a FROM input WHERE EXISTS (SELECT 1 FROM looked_up l WHERE l.e = d)", "ad"),
-        ("SELECT i.a, l.e FROM input i LEFT JOIN looked_up l ON l.a = i.b", "ab"),
-        ("WITH w AS (SELECT c, d FROM input) SELECT c FROM w WHERE d = 1", "cd"),
-        ("SELECT sum(a) OVER (PARTITION BY b ORDER BY c) AS s FROM input", "abc"),
-        ("SELECT 1 AS one FROM input", ""),
-        ("SELECT * FROM input", None),
-        ("SELECT a FROM input UNION ALL SELECT d FROM (SELECT DISTINCT * FROM input)", None),
-    ],
+    in_turn(
+        [
+            ("SELECT a FROM input", "a"),
+            ("SELECT a + 1 AS x, d FROM input WHERE b > 0", "abd"),
+            ("SELECT a FROM input WHERE c IS NULL OR true", "a"),
+            ("SELECT x.a FROM input x JOIN input y ON x.b = y.c", "abc"),
+            ("SELECT a FROM input UNION ALL SELECT b FROM input", "ab"),
+            ("SELECT a FROM input WHERE b < (SELECT max(c) FROM input)", "abc"),
+            ("SELECT a FROM input WHERE EXISTS (SELECT 1 FROM looked_up l WHERE l.e = d)", "ad"),
+            ("SELECT i.a, l.e FROM input i LEFT JOIN looked_up l ON l.a = i.b", "ab"),
+            ("WITH w AS (SELECT c, d FROM input) SELECT c FROM w WHERE d = 1", "cd"),
+            ("SELECT sum(a) OVER (PARTITION BY b ORDER BY c) AS s FROM input", "abc"),
+            ("SELECT 1 AS one FROM input", ""),
+            ("SELECT * FROM input", None),
+            ("SELECT a FROM input UNION ALL SELECT d FROM (SELECT DISTINCT * FROM input)", None),
+        ],
+        1,
+        every=3,
+    ),
 )
 def test_columns_that_are_not_needed_may_be_null(
     spark: SparkSession, text: str, needed: str | None

@@ -89,7 +89,8 @@ def by_id(rows: DataFrame) -> DataFrame:
     return Distinct(("id",), 2 * 3_600_000, "ts").apply(rows)
 
 
-@pytest.mark.parametrize("step", [in_sql, pytest.param(in_python, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("step", [in_sql, pytest.param(in_python, marks=pytest.mark.nightly)])
 def test_a_watermark_follows_the_newest_time_and_drops_late_rows(
     spark: SparkSession, tmp_path: Path, step: Any
 ) -> None:
@@ -113,7 +114,7 @@ def test_dedup_by_columns_drops_late_rows_and_each_is_counted(
     assert sum(each["numRowsDroppedByWatermark"] for each in operators(progress)) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_watermark_of_its_own_for_each_side_of_a_join_waits_for_the_slower_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def of_no_use(rows: DataFrame) -> DataFrame:
     "dedup",
     [
         DEDUP,
-        pytest.param(replace(DEDUP, producer=StampPlace("key")), marks=pytest.mark.long),
+        pytest.param(replace(DEDUP, producer=StampPlace("key")), marks=pytest.mark.nightly),
         pytest.param(replace(DEDUP, verdict="how"), marks=pytest.mark.long),
     ],
 )
@@ -86,7 +86,7 @@ def test_an_attempt_with_duplicates_is_retried_without_them(spark, tmp_path, mad
     assert run.commit() == {"appended": 340, "duplicate": 60}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_next_micro_batches_validate_first(spark, tmp_path):
     run = Run(spark, tmp_path)
     run.try_once(run.next())
@@ -169,6 +169,7 @@ def test_a_gap_is_found_after_the_write(spark, tmp_path):
     assert run.retriable(error) is error
 
 
+@pytest.mark.long
 def test_pruned_rows_are_validated_too(spark, tmp_path):
     """Spark does not read rows that no sink reads."""
     run = Run(spark, tmp_path)

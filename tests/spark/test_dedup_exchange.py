@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from support import kafka_io
 from support.brokers import Kafka
 from support.dedup import policy
+from support.errors import in_turn
 from support.kafka_io import NOW_MS, Record
 from support.spark_session import local_spark
 
@@ -113,7 +114,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(WAIT_S_MAX * 1000)
 
 
-@pytest.mark.parametrize("late", range(TASKS))
+@pytest.mark.parametrize("late", in_turn(range(TASKS), 1))
 def test_no_task_validates_before_all_stamps_are_there(
     spark, tmp_path, broker, name, coordinator, late
 ) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from pyspark.sql import SparkSession
 from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
+from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.dedup import validation_mode
@@ -34,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path):
     run = Run(spark, tmp_path, DEDUP)
     run.try_once(run.next())
@@ -57,8 +59,10 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path):
         run.try_once(run.next(again=60))
 
 
-@pytest.mark.parametrize("in_one_task", [True, False])
-@pytest.mark.parametrize("dedup", [replace(DEDUP, validates_first=True), IN_ORDER])
+@pytest.mark.parametrize(
+    ("dedup", "in_one_task"),
+    in_turn(product((replace(DEDUP, validates_first=True), IN_ORDER), (True, False))),
+)
 def test_no_attempt_is_retried_if_records_are_validated_first(spark, tmp_path, dedup, in_one_task):
     run, again = Run(spark, tmp_path, dedup), 60 if dedup.policy.window else 5
     run.try_once(run.next())

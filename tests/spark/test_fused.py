@@ -118,7 +118,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("sink", "returns", "kind"),
-    in_turn((*case, kind) for case, kind in product(CASES, ("arrow", "pandas"))),
+    in_turn(((*case, kind) for case, kind in product(CASES, ("arrow", "pandas"))), every=3),
 )
 def test_what_comes_out_is_the_same(spark, tmp_path, kind, sink, returns):
     made = planned(tmp_path, sink, kind, returns)

@@ -82,6 +82,7 @@ def fill(spark: SparkSession, folder: Path) -> None:
     (folder / "data" / "rates" / "a.csv").write_text("name,rate\nann,1.5\n")
 
 
+@pytest.mark.long
 def test_the_tests_of_a_file_have_rows_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
     pipeline, planned = declared(tmp_path, "looked_up_in_tests")
     assert check(spark, planned) == ()  # a stream that joins tables keeps no state

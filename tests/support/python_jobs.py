@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from eos.launch.spark import with_java_options
+from eos.spark.local_session import SHORT_LIFE
 from support import kafka_io
 from support.brokers import Kafka
 from support.kafka_io import create_topics, fill, wait_closed
@@ -23,6 +25,7 @@ SESSION = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
 }
+_LOCAL = {"SPARK_LOCAL_IP": "127.0.0.1"}
 # The start of a program. Its arguments are those of `begun`.
 OPENED = """
 import json, sys
@@ -45,7 +48,7 @@ def begun(program: Path, broker: Kafka, topic: str, **environment: str) -> subpr
         stderr=subprocess.PIPE,
         text=True,
         cwd=program.parent,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        env=with_java_options({**os.environ, **_LOCAL, **environment}, *SHORT_LIFE),
     )
 
 
