@@ -253,6 +253,7 @@ def test_a_look_sees_what_is_committed_and_waits_for_nobody(ledger, owner):
     assert (last.kind, last.identity) == ("stop", identity)
 
 
+@pytest.mark.long
 def test_a_ledger_that_is_deleted_while_the_pipeline_runs_is_named_with_a_remedy(
     ledger, owner, broker
 ):

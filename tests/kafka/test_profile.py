@@ -133,6 +133,7 @@ def test_brokers_that_verify_get_tv1(agrees: AGREES) -> None:
     assert agrees() is TransactionProfile.TV1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("off")
 def test_a_broker_that_does_not_verify_is_refused_with_the_way_out(agrees: AGREES) -> None:
     wait_until(refuses(agrees, f"{VERIFICATION} is false on broker 1"), "not refused")

@@ -101,6 +101,7 @@ def test_a_reader_that_stops_early_leaves_no_answer_to_the_next_one(
     assert len(set(links(proxied))) == 2
 
 
+@pytest.mark.long
 def test_a_connection_that_the_broker_closed_meanwhile_is_replaced(
     proxied: ProxiedKafka,
     proxied_topic: str,
@@ -251,6 +252,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edited]:
         made.client.close()
 
 
+@pytest.mark.long
 def test_a_log_that_ends_before_the_planned_offset_has_lost_records(edited: Edited) -> None:
     whole = edited.ranges["cut"]
     with raises("source_lost_records", PromiseBrokenError) as caught:

@@ -62,6 +62,7 @@ def limited(client: KafkaClient, broker: EmbeddedKafka, name: str) -> Iterator[K
         alter(remove=True)
 
 
+@pytest.mark.long
 def test_a_throttled_reader_sends_nothing_before_its_time(
     broker: EmbeddedKafka, limited: KafkaClient, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

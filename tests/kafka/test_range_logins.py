@@ -74,6 +74,7 @@ def test_each_kind_of_login_reads(secured: SecuredKafka, ranges: list[Range], lo
             assert read_ranges(client, ranges, fetch_bytes=200_000) == rows
 
 
+@pytest.mark.long
 def test_a_connection_whose_login_expires_is_replaced(
     secured: SecuredKafka, ranges: list[Range], monkeypatch: pytest.MonkeyPatch
 ) -> None:

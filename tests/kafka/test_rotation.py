@@ -143,11 +143,12 @@ def refused(client: KafkaClient, job: Job, old: Identity, make_batch: Callable[.
     assert all(answer.error in {47, 49, 90} for answer in answers), answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "do",
     [
         pytest.param(Do.LOSE_ANSWER, id="answer lost"),
-        pytest.param(Do.HOLD_REQUEST, id="late", marks=pytest.mark.long),
+        pytest.param(Do.HOLD_REQUEST, id="late", marks=pytest.mark.nightly),
     ],
 )
 def test_a_rotation_whose_answer_is_lost_gives_the_same_identity_again(proxied, worn, do):

@@ -111,6 +111,7 @@ def test_tokens_of_an_endpoint_and_of_a_file(
     assert len(endpoint.tokens) == 1, "one token for all connections"
 
 
+@pytest.mark.long
 def test_the_tokens_subject_is_the_principal(kafka: TokenKafka, tmp_path: Path) -> None:
     """The reader's own connection logs in, too; before that, the right to read is missing."""
     name, bootstrap = "tokens-read", kafka.secured.broker.bootstrap

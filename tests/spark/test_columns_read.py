@@ -81,6 +81,7 @@ def test_columns_that_are_not_needed_may_be_null(
     require_same_rows(less, whole)
 
 
+@pytest.mark.long
 def test_a_cached_result_may_hide_columns(spark: SparkSession) -> None:
     rows = source(spark)
     cached = rows.select("a", "b").cache()
