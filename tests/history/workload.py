@@ -49,7 +49,7 @@ class Workload:
     ) -> None:
         self.random = random.Random(seed)
         self.recorder = Recorder(folder / "history.jsonl")
-        self.rounds = self.checked = 0
+        self.rounds = self.checked = self.compared = 0
         self._direct = direct
         self.topics = [f"{name}.{number}" for number in range(3)]
         kafka_io.create_topics(direct, PARTITIONS, *self.topics, replication=replication)
@@ -128,6 +128,7 @@ class Workload:
             "records": [[self.topics[0], _ANY, value] for value in values],
         }
         reports = [report for pipeline in self.pipelines for report in pipeline.reports()]
+        self.compared = len(reports)
         self._ledger_starts.clear()
         ledgers = map(self._ledger, self.jobs)
         return check([*self._copies, written, *whole, *ledgers, *reports])
@@ -148,6 +149,7 @@ class Workload:
         return {
             "rounds": self.rounds,
             "records checked": self.checked,
+            "reports compared": self.compared,
             "transactions of the writers": dict(outcomes),
             "micro-batches committed": events["MicroBatchCommitted"],
             "attempts failed": events["AttemptFailed"],
