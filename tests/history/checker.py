@@ -11,9 +11,13 @@ A history has these events, one JSON object a line, in the order in which they e
         what a read_committed consumer got, in the order in which it got it
     {"op": "all", "topic": T, "partition": N, "records": [[offset, value], ...]}
         the whole partition, read when nothing was left to do
+    {"op": "ledger", "pipeline": P, "source": S, "target": T, "records": [[offset, text], ...]}
+        the pipeline's ledger, as JSON, read when nothing was left to do
+    {"op": "report", "pipeline": P, "outcome": O, "identity": [producer id, epoch]}
+        a process of the pipeline reported that its attempt was committed ("ok") or not ("fail")
 
-Each value is written once. The checker knows nothing of Kafka but this, and of eos nothing: only
-that it copies. It looks for:
+Each value is written once. The checker knows nothing of Kafka but this, and of eos only that it
+copies, and what its ledger says (`history/ledger.py`). It looks for:
 
     aborted read          a consumer got a value of an aborted transaction
     phantom               a value that nobody wrote
@@ -25,70 +29,23 @@ that it copies. It looks for:
     inconsistent offset   two values at one offset
     unseen                a consumer passed over a value
     backwards             a consumer got a smaller offset after a larger one
+    zombie commit         the ledger has a record of an owner after one of its successor
+    ledger gap            a micro-batch that does not begin where the one before ended
+    miscounted            a micro-batch with other records than its ledger record says
+    false report          a process reported a commit that is not in the ledger, or no commit of one
+                          that is
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-Event = Mapping[str, Any]
-Place = tuple[str, int]  # topic, partition
-
-
-@dataclass(frozen=True)
-class Anomaly:
-    """`witness`: events cut down to what shows it. The fewer records they have, the smaller."""
-
-    kind: str
-    text: str
-    witness: tuple[Event, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(len(event.get("records", ())) + 1 for event in self.witness)
-
-    def __str__(self) -> str:
-        lines = [json.dumps(event, separators=(", ", ": ")) for event in self.witness]
-        return "\n".join([f"{self.kind}: {self.text}", *(f"    {line}" for line in lines)])
-
-
-@dataclass
-class History:
-    """The events, by what they are about."""
-
-    copies: list[Event] = field(default_factory=list)
-    writes: list[Event] = field(default_factory=list)
-    reads: list[Event] = field(default_factory=list)
-    all: dict[Place, Event] = field(default_factory=dict)
-    written: dict[str, Event] = field(default_factory=dict)  # value: its transaction
-    partition: dict[str, int] = field(default_factory=dict)  # value: where it was written to
-
-    @classmethod
-    def of(cls, events: Sequence[Event]) -> History:
-        made = cls()
-        for event in events:
-            if event["op"] == "copy":
-                made.copies.append(event)
-            elif event["op"] == "write":
-                made.writes.append(event)
-                for _, partition, value in event["records"]:
-                    assert value not in made.written, f"the workload wrote {value!r} twice"
-                    made.written[value], made.partition[value] = event, partition
-            elif event["op"] == "read":
-                made.reads.append(event)
-            else:
-                made.all[event["topic"], event["partition"]] = event
-        return made
-
-    def everything_read(self) -> Iterator[Event]:
-        yield from self.reads
-        yield from self.all.values()
+from history import ledger
+from history.events import Anomaly, Event, History, cut, named, pairs_of, values_of
 
 
 def check(events: Sequence[Event]) -> list[Anomaly]:
@@ -98,25 +55,15 @@ def check(events: Sequence[Event]) -> list[Anomaly]:
     return sorted(found, key=lambda anomaly: (anomaly.size, anomaly.kind, anomaly.text))
 
 
-def cut(event: Event, *values: str) -> Event:
-    """The event with the records of these values only."""
-    return {**event, "records": [each for each in event["records"] if each[-1] in values]}
-
-
-def _named(event: Event) -> str:
-    who = event.get("consumer", "the last read")
-    return f"{who} of {event['topic']}-{event['partition']}"
-
-
 def _strangers(history: History) -> Iterator[Anomaly]:
     for event in history.everything_read():
         for _, value in event["records"]:
             write = history.written.get(value)
             if write is None:
-                text = f"{_named(event)} got {value!r}, which nobody wrote"
+                text = f"{named(event)} got {value!r}, which nobody wrote"
                 yield Anomaly("phantom", text, (cut(event, value),))
             elif write["outcome"] == "fail":
-                text = f"{_named(event)} got {value!r} of an aborted transaction"
+                text = f"{named(event)} got {value!r} of an aborted transaction"
                 yield Anomaly("aborted read", text, (cut(write, value), cut(event, value)))
 
 
@@ -124,11 +71,11 @@ def _losses(history: History) -> Iterator[Anomaly]:
     for write in history.writes:
         for topic, partition, value in write["records"]:
             place = history.all.get((topic, partition))
-            if write["outcome"] == "ok" and place is not None and value not in _values(place):
+            if write["outcome"] == "ok" and place is not None and value not in values_of(place):
                 text = f"{value!r} is committed, and not in {topic}-{partition}"
                 yield Anomaly("lost write", text, (cut(write, value), cut(place)))
-    for source, target in _copied(history):
-        there = _values(target)
+    for source, target in pairs_of(history):
+        there = values_of(target)
         for _, value in source["records"]:
             if value not in there:
                 text = f"{value!r} is not in {target['topic']}-{target['partition']}"
@@ -140,7 +87,7 @@ def _duplicates(history: History) -> Iterator[Anomaly]:
         offsets: dict[str, int] = {}
         for offset, value in event["records"]:
             if offsets.setdefault(value, offset) != offset:
-                text = f"{_named(event)}: {value!r} is at {offsets[value]} and at {offset}"
+                text = f"{named(event)}: {value!r} is at {offsets[value]} and at {offset}"
                 yield Anomaly("duplicate", text, (cut(event, value),))
 
 
@@ -151,7 +98,7 @@ def _torn(history: History) -> Iterator[Anomaly]:
         places = {(topic, partition) for topic, partition, _ in write["records"]}
         if write["outcome"] == "fail" or not places <= history.all.keys():
             continue
-        there = {at: _values(history.all[at]) for at in places}
+        there = {at: values_of(history.all[at]) for at in places}
         seen = {value: value in there[topic, part] for topic, part, value in write["records"]}
         if len(set(seen.values())) == 2:
             has = next(value for value in seen if seen[value])
@@ -162,7 +109,7 @@ def _torn(history: History) -> Iterator[Anomaly]:
 
 
 def _order(history: History) -> Iterator[Anomaly]:
-    for source, target in _copied(history):
+    for source, target in pairs_of(history):
         rank = {value: number for number, (_, value) in enumerate(source["records"])}
         copied = [value for _, value in target["records"] if value in rank]
         for first, second in pairwise(copied):
@@ -216,19 +163,8 @@ _CHECKS: tuple[Callable[[History], Iterator[Anomaly]], ...] = (
     _order,
     _offsets,
     _progress,
+    *ledger.CHECKS,
 )
-
-
-def _values(event: Event) -> set[str]:
-    return {value for _, value in event["records"]}
-
-
-def _copied(history: History) -> Iterator[tuple[Event, Event]]:
-    """Each partition of a source with the same one of its target."""
-    for copy in history.copies:
-        for (topic, partition), source in history.all.items():
-            if topic == copy["source"]:
-                yield source, history.all[copy["target"], partition]
 
 
 def main(path: str) -> int:

@@ -15,8 +15,11 @@ from support.pipeline_copy import Job
 from support.processes import is_paused
 from support.waiting import wait_until
 
+from history.events import Event
+
 FENCED = 3
 _LOOKS_EVERY_S = 0.05
+_OUTCOMES = {"MicroBatchCommitted": "ok", "AttemptFailed": "fail"}
 MAY_END_WITH = {0, FENCED, 5, -signal.SIGKILL}
 
 
@@ -28,6 +31,7 @@ class Supervised:
         self.ends: Counter[int] = Counter()  # processes by exit code
         self.events: Counter[str] = Counter()  # of processes that have ended
         self.problems: list[str] = []
+        self._reports: list[Event] = []  # of processes that have ended
         self._home, self._places = job.folder, 0
         self._takes_over = False  # a paused process is being replaced
         self._is_over = False
@@ -40,6 +44,11 @@ class Supervised:
     def pid(self) -> int:
         with self._lock:
             return self._process.pid
+
+    def reports(self) -> list[Event]:
+        """Which attempts its processes reported as committed, and which as failed."""
+        with self._lock:
+            return [*self._reports, *self._reports_of(self._process)]
 
     def kill(self) -> None:
         """SIGKILL. The supervisor starts another process."""
@@ -90,10 +99,23 @@ class Supervised:
         self.ends[code] += 1
         for line in process.said():
             self.events[line["event"]] += 1
+        self._reports += self._reports_of(process)
         if code not in MAY_END_WITH:
             self.problems.append(f"{self.job.name} ended with {code}: {process.said()[-3:]}")
         process.forget()
         return code
+
+    def _reports_of(self, process: Forked) -> list[Event]:
+        return [
+            {
+                "op": "report",
+                "pipeline": self.job.name,
+                "outcome": _OUTCOMES[line["event"]],
+                "identity": line["identity"],
+            }
+            for line in process.said()
+            if line["event"] in _OUTCOMES
+        ]
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:

@@ -13,8 +13,9 @@ from support import kafka_io
 from support.pipeline_copy import Job
 from support.waiting import wait_until
 
-from history.checker import Anomaly, check
+from history.checker import check
 from history.clients import UNKNOWN, CommittedReader, TransactionalWriter
+from history.events import Anomaly, Event
 from history.pipelines import Supervised
 from history.recorder import Recorder
 
@@ -48,7 +49,7 @@ class Workload:
     ) -> None:
         self.random = random.Random(seed)
         self.recorder = Recorder(folder / "history.jsonl")
-        self.rounds = self.checked = 0
+        self.rounds = self.checked = self.compared = 0
         self._direct = direct
         self.topics = [f"{name}.{number}" for number in range(3)]
         kafka_io.create_topics(direct, PARTITIONS, *self.topics, replication=replication)
@@ -75,6 +76,7 @@ class Workload:
             for topic in self.topics
         ]
         self._committed: dict[str, dict[int, int]] = {}  # the group's offsets at the last look
+        self._ledger_starts: Counter[str] = Counter()
         self._starts = {topic: dict.fromkeys(range(PARTITIONS), 0) for topic in self.topics}
 
     @property
@@ -96,16 +98,18 @@ class Workload:
             reader.pause()
         self.rounds += 1
         whole = [self._all(topic, number) for topic in self.topics for number in range(PARTITIONS)]
-        for event in whole:
+        self.checked += sum(len(event["records"]) for event in whole)
+        for event in (*whole, *map(self._ledger, self.jobs)):
             self.recorder.add(**event)
-            self.checked += len(event["records"])
         found = check([*self._copies, *self.recorder.next_round()])
         problems = [each for pipeline in self.pipelines for each in pipeline.problems]
         assert not problems, problems
         return found
 
     def rest_of_all(self) -> list[Anomaly]:
-        """After the last `rest`: what is wrong with everything that was copied, read once more."""
+        """After the last `rest`: what is wrong with everything that was copied, read once more, and
+        with what the pipelines' processes reported. Some of their reports came after their round.
+        """
         whole = [
             {
                 "op": "all",
@@ -123,7 +127,11 @@ class Workload:
             "outcome": UNKNOWN,
             "records": [[self.topics[0], _ANY, value] for value in values],
         }
-        return check([*self._copies, written, *whole])
+        reports = [report for pipeline in self.pipelines for report in pipeline.reports()]
+        self.compared = len(reports)
+        self._ledger_starts.clear()
+        ledgers = map(self._ledger, self.jobs)
+        return check([*self._copies, written, *whole, *ledgers, *reports])
 
     def close(self) -> None:
         for pipeline in self.pipelines:
@@ -141,6 +149,7 @@ class Workload:
         return {
             "rounds": self.rounds,
             "records checked": self.checked,
+            "reports compared": self.compared,
             "transactions of the writers": dict(outcomes),
             "micro-batches committed": events["MicroBatchCommitted"],
             "attempts failed": events["AttemptFailed"],
@@ -184,6 +193,15 @@ class Workload:
         records: Sequence[list[Any]] = _read(self._direct, topic, partition, start, end)
         self._starts[topic][partition] = end
         return {"op": "all", "topic": topic, "partition": partition, "records": records}
+
+    def _ledger(self, job: Job) -> Event:
+        """The ledger records that were not yet read."""
+        kafka_io.wait_closed(self._direct, job.ledger)
+        start, end = self._ledger_starts[job.ledger], kafka_io.ends(self._direct, job.ledger)[0]
+        self._ledger_starts[job.ledger] = end
+        records = _read(self._direct, job.ledger, 0, start, end)
+        places = {"source": job.source, "target": job.target}
+        return {"op": "ledger", "pipeline": job.name, **places, "records": records}
 
 
 def _read(bootstrap: str, topic: str, partition: int, start: int, end: int) -> list[list[Any]]:

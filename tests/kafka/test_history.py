@@ -63,4 +63,6 @@ def test_no_history_under_faults_has_an_anomaly(
         fault(proxied, chosen.choice(workload.pipelines))
         found = workload.rest()
         assert not found, f"{len(found)} anomalies; the smallest is\n{found[0]}"
+    found = workload.rest_of_all()
+    assert not found, f"{len(found)} anomalies; the smallest is\n{found[0]}"
     assert workload.checked > 100

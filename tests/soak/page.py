@@ -30,8 +30,10 @@ another process writes to the disk. The pipelines are the product's transaction 
 
 After each round the load stops until everything is copied and read. A checker that shares no code with the product
 compares what was written, what each consumer got, and what is in the topics (`tests/history/checker.py`), and committed
-offsets must not have gone back. At the end it compares the whole topics once more. A report exists only of runs without an
-anomaly. Any anomaly ends the run with exit code 1 and the smallest witness. A run also fails if a rule of the proxies was
+offsets must not have gone back. It also compares the pipelines' ledgers with the topics: no owner commits after its
+successor, each micro-batch begins where the one before ended, and has the records that its receipts count. At the end it
+compares all of it once more, and the ledgers with what the pipelines' processes reported. (Runs without
+a number of such reports are older than the checks of ledgers.) A report exists only of runs without an anomaly. Any anomaly ends the run with exit code 1 and the smallest witness. A run also fails if a rule of the proxies was
 there three times and struck no request.
 
 ## Runs
@@ -52,7 +54,10 @@ def page() -> str:
     text = _HEAD + (
         f"\nRuns: {len(found)}. Hours in total: {hours:.2f}. Records checked: {records:,}.\n\n"
         + _table(
-            ("seed", "hours", "cores", "rounds", "records", "micro-batches", "failed attempts"),
+            (
+                *("seed", "hours", "cores", "rounds", "records", "micro-batches"),
+                *("failed attempts", "reports compared"),
+            ),
             [
                 (
                     report["seed"],
@@ -62,6 +67,7 @@ def page() -> str:
                     f"{report['records checked']:,}",
                     f"{report['micro-batches committed']:,}",
                     report["attempts failed"],
+                    f"{report['reports compared']:,}" if "reports compared" in report else "",
                 )
                 for report in found
             ],

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from history.checker import Anomaly
+from history.events import Anomaly
 from history.workload import Workload
 from support.three_brokers import NODES, ThreeBrokers, three_nodes
 

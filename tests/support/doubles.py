@@ -102,6 +102,9 @@ class EventLog:
         return [event for event in self.events if isinstance(event, kind)]
 
 
+_KEPT = 100  # micro-batches: spark.sql.streaming.minBatchesToRetain
+
+
 class CopyCheckpoint:
     """A checkpoint: `metadata`, `offsets/N` before a micro-batch runs and `commits/N` after."""
 
@@ -134,7 +137,10 @@ class CopyCheckpoint:
         return PlannedBatch(self.query_id, number, flat(planned["starts"]), flat(planned["ends"]))
 
     def commit(self, step: PlannedBatch) -> None:
+        """Note it, and delete the files of an older one, as Spark does."""
         _write(self._path / "commits" / str(step.batch_id), {})
+        for name in ("offsets", "commits"):
+            (self._path / name / str(step.batch_id - _KEPT)).unlink(missing_ok=True)
 
     def _ends(self, number: int) -> Ends:
         return self._first if number < 0 else flat(self._read(number)["ends"])

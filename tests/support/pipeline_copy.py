@@ -256,7 +256,10 @@ def _tell(**told: object) -> None:
 
 
 def _event(event: events.Event) -> None:
-    _tell(event=type(event).__name__, text=str(event))
+    told: dict[str, object] = {"event": type(event).__name__, "text": str(event)}
+    if isinstance(event, events.MicroBatchCommitted | events.AttemptFailed):
+        told["identity"] = [event.producer_id, event.epoch]
+    _tell(**told)
 
 
 def main(arguments: Sequence[str]) -> int:
