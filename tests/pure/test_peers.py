@@ -195,6 +195,11 @@ def test_the_page_gets_a_table_and_a_picture_and_keeps_the_rest(
     drawn = [each.text for each in ET.parse(page.PICTURE).iter() if each.tag.endswith("}text")]
     assert {"eos", "Flink SQL", "0.33", "0.50"} <= set(drawn)
     assert "Spark's sink, default" not in drawn
+    page.write({"peers_json": found["peers_pass_through"]})
+    assert page.PAGE.read_text() == text, "it is about pass_through alone"
+    assert (
+        "| JSON in, filter and projection, JSON out | 500,000 |" in page.WORKLOADS_PAGE.read_text()
+    )
 
 
 # --- the regression gate ----------------------------------------------------------------------
