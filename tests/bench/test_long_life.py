@@ -59,7 +59,7 @@ def everything(bootstrap: str, ledger: str) -> list[Event]:
         {
             "op": "write",
             "producer": "the test",
-            "outcome": "ok",
+            "outcome": "info",
             "records": [[SOURCE, 0, value] for _, value in texts[SOURCE]],
         },
         *(

@@ -8,6 +8,7 @@ acknowledged in each target partition (`receipts`).
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from history.events import Anomaly, Event, History
 
 _MICRO_BATCH = "attempt"
+_NOTHING = {"records": 0, "offset_first": 0, "offset_last": -1}  # a receipt that is not there
 Identity = tuple[int, int]  # producer id, epoch
 
 
@@ -44,6 +46,19 @@ class Record:
 
     def _numbers(self, offsets: Mapping[str, Mapping[str, int]]) -> Mapping[int, int]:
         return {int(number): at for number, at in offsets.get(self.event["source"], {}).items()}
+
+
+class Partition:
+    """A partition that was read whole, for reads of a part of it."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._offsets = [offset for offset, _ in event["records"]]
+
+    def between(self, first: int, last: int) -> Event:
+        """The event with the records at these offsets only."""
+        part = slice(bisect_left(self._offsets, first), bisect_right(self._offsets, last))
+        return {**self._event, "records": self._event["records"][part]}
 
 
 def records_of(ledger: Event) -> list[Record]:
@@ -85,26 +100,22 @@ def _gaps(history: History) -> Iterator[Anomaly]:
 
 
 def _counts(history: History) -> Iterator[Anomaly]:
+    partitions = {place: Partition(event) for place, event in history.all.items()}
     for ledger in history.ledgers:
         for record in filter(lambda each: each.is_micro_batch, records_of(ledger)):
             receipts = {each["partition"]: each for each in record.body["attempt"]["receipts"]}
             for number, start in record.starts.items():
-                source = history.all[ledger["source"], number]
-                target = history.all[ledger["target"], number]
-                read = _between(source, start, record.ends[number] - 1)
-                receipt = receipts.get(number)
-                said = receipt["records"] if receipt else 0
-                written = (
-                    _between(target, receipt["offset_first"], receipt["offset_last"])
-                    if receipt
-                    else _between(target, 0, -1)
+                receipt = receipts.get(number, _NOTHING)
+                read = partitions[ledger["source"], number].between(start, record.ends[number] - 1)
+                written = partitions[ledger["target"], number].between(
+                    receipt["offset_first"], receipt["offset_last"]
                 )
                 values = [[value for _, value in each["records"]] for each in (read, written)]
-                if said != len(values[0]) or values[0] != values[1]:
+                if receipt["records"] != len(values[0]) or values[0] != values[1]:
                     text = (
                         f"the micro-batch from offset {start} of partition {number} read "
-                        f"{len(values[0])} records, its receipt has {said}, and its offsets in the "
-                        f"target have {len(values[1])}"
+                        f"{len(values[0])} records, its receipt has {receipt['records']}, and its "
+                        f"offsets in the target have {len(values[1])}"
                     )
                     yield Anomaly("miscounted", text, (record.event, read, written))
 
@@ -124,7 +135,3 @@ def _reports(history: History) -> Iterator[Anomaly]:
 
 
 CHECKS: tuple[Callable[[History], Iterator[Anomaly]], ...] = (_zombies, _gaps, _counts, _reports)
-
-
-def _between(event: Event, first: int, last: int) -> Event:
-    return {**event, "records": [each for each in event["records"] if first <= each[0] <= last]}

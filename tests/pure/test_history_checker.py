@@ -55,7 +55,7 @@ SOUND: list[Event] = [
 
 def record(
     epoch: int, ends: tuple[int, int], starts: tuple[int, int] | None = None, **receipts: Any
-):
+) -> str:
     """The text of a ledger record: the start of a run, or with `starts` a micro-batch. `receipts`
     has records, first and last offset of a target partition: `p0=(2, 0, 2)`."""
     body: dict[str, Any] = {"kind": "start", "producer_id": 7, "epoch": epoch}
