@@ -62,6 +62,10 @@ class Folder(Protocol):
     def open(self, name: str) -> BinaryIO:
         """Open a new file for writing. In a bucket it exists once it is closed."""
 
+    def open_read(self, name: str) -> BinaryIO:
+        """Open a file for reading at any place. In a bucket only the parts that are read are
+        fetched."""
+
     def on_disk(self, name: str, aside: Path) -> Path:
         """Return the path of a file on this machine. In a bucket, copy it into `aside` first, once
         for all calls."""
@@ -136,6 +140,9 @@ class LocalFolder:
 
     def open(self, name: str) -> BinaryIO:
         return open(self.path / name, "wb", opener=private_files.opener)
+
+    def open_read(self, name: str) -> BinaryIO:
+        return (self.path / name).open("rb")
 
     def on_disk(self, name: str, aside: Path) -> Path:  # noqa: ARG002 - a bucket needs it
         return self.path / name
@@ -213,6 +220,10 @@ class BucketFolder:
 
     def open(self, name: str) -> BinaryIO:
         opened: BinaryIO = self._client.open_output_stream(self._path(name))
+        return opened
+
+    def open_read(self, name: str) -> BinaryIO:
+        opened: BinaryIO = self._client.open_input_file(self._path(name))
         return opened
 
     def on_disk(self, name: str, aside: Path) -> Path:

@@ -26,7 +26,6 @@ from eos.finding import FindingKind, Witness
 from eos.folder import Folder, folder_of
 from eos.inspect.snapshot import cluster_view, readable
 from eos.kafka.client import KafkaClient
-from eos.location import local_path
 from eos.plan.delta_sink import app_of
 from eos.plan.plan import Plan
 from eos.printable import escaped
@@ -82,7 +81,6 @@ def _verify(
         )
         if is_allowed
     )
-    notes += _unchecked_tables(planned)
     started = time.perf_counter()
     with (
         ProgressBar(is_wanted=not options.json) as shown,
@@ -91,6 +89,10 @@ def _verify(
         _write_dropped(options.dropped, planned) as names_dropped,
     ):
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
+        notes += [
+            f"the table {name} is not checked, because only Spark can read {path}"
+            for name, path in subject.tables.others().items()
+        ]
         cluster = cluster_view(planned, client)
         verified = Verification(subject, reader, ledger_id, since, shown, cluster, sources).run()
     seconds = time.perf_counter() - started
@@ -153,7 +155,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         planned.is_dataframe,
         table,
         reason,
-        Sinks(planned.tables, apps, names.pipeline),
+        Sinks(planned.tables, apps, names.pipeline, planned.spark_conf),
         None if by is None else StampPlaces(by.producer, by.epoch, by.sequence),
         is_spread=by is not None and not by.policy.rules.is_ordered,
         dead_letters=planned.dead_letters.topic if planned.dead_letters else "",
@@ -202,15 +204,6 @@ def _write_dropped(
                 ) from error
 
         yield name
-
-
-def _unchecked_tables(planned: Plan) -> list[str]:
-    """Return a note for each Delta table that `eos verify` can't read."""
-    return [
-        f"the table {each.name} is not checked, because {each.path} is not on this machine"
-        for each in planned.tables
-        if local_path(each.path) is None
-    ]
 
 
 def _ledger_id(client: KafkaClient, topic: str, pipeline: str) -> str:

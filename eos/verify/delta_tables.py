@@ -7,32 +7,41 @@ RESTORE removed writes. `table_proof` checks the commit of each micro-batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from eos.checkpoint.files import LocalFiles
-from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_complete
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import PromiseBrokenError
 from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import TableState
-from eos.location import local_path
 from eos.plan.delta_sink import Table
 from eos.verify.cross_checks import LedgerLevel
+from eos.verify.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
     """The pipeline's Delta tables.
 
-    `app` has, by table, the application name under which the pipeline's writes are recorded."""
+    `app` has, by table, the application name under which the pipeline's writes are recorded. `conf`
+    is the profile's `spark.conf`, with the access to buckets."""
 
     tables: Sequence[Table]
     app: Mapping[str, str]
     pipeline: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def readable(self) -> dict[str, TableStore]:
+        """Return the tables that can be read without Spark, by name."""
+        stores = {table.name: TableStore.of(table, self.conf) for table in self.tables}
+        return {name: store for name, store in stores.items() if store is not None}
+
+    def others(self) -> dict[str, str]:
+        """Return the paths of the other tables, by name."""
+        readable = self.readable()
+        return {each.name: each.path for each in self.tables if each.name not in readable}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +56,22 @@ class TableWrite:
     version: int | None = None
 
 
-def here(sinks: Sinks) -> list[Table]:
-    """Return the Delta tables with a local path, which can be read without Spark."""
-    return [table for table in sinks.tables if local_path(table.path) is not None]
-
-
 def read_tables(sinks: Sinks) -> Mapping[str, TableWrite | str]:
     """Return each table's last write, or the reason why it can't be read.
 
     Call this between two reads of the ledger.
     """
-    return {table.name: _read_table(table, sinks.app[table.name]) for table in here(sinks)}
+    stores = sinks.readable()
+    return {name: _read_table(store, sinks.app[name]) for name, store in stores.items()}
 
 
-def _read_table(table: Table, app: str) -> TableWrite | str:
-    from deltalake import DeltaTable
+def _read_table(store: TableStore, app: str) -> TableWrite | str:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    path = local_path(table.path)
-    assert path is not None, "only tables of this machine are read"
-    if not (Path(path) / "_delta_log").is_dir():
-        return "is gone"
     try:
-        found = DeltaTable(str(path))
+        if not store.has_log():
+            return "is gone"
+        found = store.newest()
         version = found.transaction_version(app)
         return TableWrite(
             str(found.metadata().id), -1 if version is None else int(version), found.version()
@@ -78,7 +80,7 @@ def _read_table(table: Table, app: str) -> TableWrite | str:
         return f"can't be read ({str(error).splitlines()[0][:200]})"
 
 
-def files_in_use(table: Table, paths: Sequence[str]) -> set[str] | str:
+def files_in_use(store: TableStore, paths: Sequence[str]) -> set[str] | str:
     """Return which data files the table's newest version uses, or why that can't be read.
 
     `paths` are as in the log. The library may decode them."""
@@ -86,11 +88,10 @@ def files_in_use(table: Table, paths: Sequence[str]) -> set[str] | str:
         return set()
     import pyarrow as pa
     import pyarrow.compute as pc
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        used = pa.table(DeltaTable(str(local_path(table.path))).get_add_actions())["path"]
+        used = pa.table(store.newest().get_add_actions())["path"]
     except (DeltaError, OSError) as error:
         return f"the table can't be read ({str(error).splitlines()[0][:200]})"
     wanted = {unquote(path): path for path in paths}
@@ -102,8 +103,8 @@ def files_in_use(table: Table, paths: Sequence[str]) -> set[str] | str:
 def check_tables(
     sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
-    for table in here(sinks):
-        known, now = low.tables.get(table.name), found[table.name]
+    for name, store in sinks.readable().items():
+        table, known, now = store.table, low.tables.get(name), found[name]
         if known is None:
             continue  # the table is declared, but no run has used it yet
         place = f"the table {table.name} ({table.path})"
@@ -114,7 +115,7 @@ def check_tables(
         elif now.id != known.id:
             message = f"{place} was replaced: its id is {now.id}, but {known.id} in the ledger"
             yield Finding("delta_replaced", message, witness=low.witness)
-        elif lost := _lost(sinks, table, known, now):
+        elif lost := _lost(sinks, store, known, now):
             yield Finding(f"delta_{lost.case}", lost.words, witness=low.witness)
         elif low.witness != high.witness:  # the pipeline runs and writes
             if not known.at <= now.at <= high.witness.ledger_offset:
@@ -135,16 +136,16 @@ class _Lost(NamedTuple):
     words: str
 
 
-def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lost | None:
+def _lost(sinks: Sinks, store: TableStore, known: TableState, now: TableWrite) -> _Lost | None:
     """Return the problem in the table's history that would stop the next startup, if any.
 
     `check_tables` itself reports a table whose last write is older than the ledger expects.
     """
     if now.version is None or now.at < known.at:
         return None
-    log = DeltaLog(LocalFiles(), table.path, sinks.app[table.name])
+    log = store.log(sinks.app[store.table.name])
     try:
-        require_complete(sinks.pipeline, table, log, known, now.version)
+        require_complete(sinks.pipeline, store.table, log, known, now.version)
     except PromiseBrokenError as error:
         is_unknown = error.code == "table_history"
         return _Lost("history" if is_unknown else "restored", error.message)

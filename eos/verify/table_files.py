@@ -9,18 +9,16 @@ differs is a finding only if the table's newest version uses it.
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from eos.delta.log import DeltaLog, FileAction
 from eos.finding import Finding, FindingKind, Witness
-from eos.location import local_path
-from eos.plan.delta_sink import Table
 from eos.plural import plural
 from eos.verify.delta_tables import files_in_use
+from eos.verify.table_store import TableStore
 
 _SUSPECTS_MAX = 10_000  # files that differ and wait for a look at the newest version
 # Characters of a text that are compared. Writers cut long ones: Delta's after 32 characters,
@@ -42,7 +40,7 @@ class TableFiles:
     """The data files of a table's micro-batches: `checked` agree with the log, `replaced` differ,
     but the table does not use them any more."""
 
-    table: Table
+    store: TableStore
     log: DeltaLog
     checked: int = 0
     replaced: int = 0
@@ -61,9 +59,9 @@ class TableFiles:
         for each in self.log.file_actions(version):
             records = each.records if each.is_added else None
             rows = None if rows is None or records is None else rows + records
-            if each.is_added and (place := _place(self.table, each.path)) is not None:
+            if each.is_added and (problem := _difference(self.store, each)) is not None:
                 self.checked += 1
-                if problem := _difference(place, each):
+                if problem:
                     self._suspects.append(_Suspect(each.path, problem, version, owed))
         return rows
 
@@ -74,8 +72,8 @@ class TableFiles:
         use."""
         suspects, self._suspects = self._suspects, []
         self.checked -= len(suspects)
-        where = f"the table {self.table.name} ({self.table.path})"
-        used = files_in_use(self.table, [each.path for each in suspects])
+        where = f"the table {self.store.table.name} ({self.store.table.path})"
+        used = files_in_use(self.store, [each.path for each in suspects])
         if isinstance(used, str):
             message = f"{where}: {plural(len(suspects), 'data file')} could not be proven: {used}"
             yield Finding("delta_unproven", message, kind=FindingKind.GONE)
@@ -92,22 +90,21 @@ class TableFiles:
             yield Finding("delta_file", f"{message}of {first.owed}{more}", witness=first.owed)
 
 
-def _place(table: Table, path: str) -> Path | None:
-    """Return a file's place on this machine; None if it is elsewhere."""
-    folder, file = local_path(table.path), local_path(unquote(path))
-    return None if folder is None or file is None else folder / file
-
-
-def _difference(place: Path, file: FileAction) -> str:
-    """Return how a file differs from the log; "" if it does not."""
+def _difference(store: TableStore, file: FileAction) -> str | None:
+    """Return how a file differs from the log; "" if it does not, and None if it is elsewhere."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        size = place.stat().st_size
-        if file.size is not None and size != file.size:
-            return f"has {size:,} bytes, but {file.size:,} in the log"
-        footer = pq.read_metadata(place)
+        opened = store.open(file.path)
+        if opened is None:
+            return None
+        with opened:
+            size = opened.seek(0, os.SEEK_END)
+            if file.size is not None and size != file.size:
+                return f"has {size:,} bytes, but {file.size:,} in the log"
+            opened.seek(0)
+            footer = pq.read_metadata(opened)
     except FileNotFoundError:
         return "is missing"
     except (OSError, ValueError, pa.ArrowException) as error:

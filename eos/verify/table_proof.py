@@ -19,13 +19,13 @@ from typing import Any
 from eos.delta.history import MissingCommitError
 from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import RowCounts, TableState
-from eos.plan.delta_sink import Table
 from eos.plural import plural
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.progress import TablePoint
 from eos.verify.table_commits import OwnCommit, TableCommits
 from eos.verify.table_files import TableFiles
+from eos.verify.table_store import TableStore
 
 _DAMAGE_MAX = 10_000  # findings that wait for an operator's record, which may accept them
 _UNCONFIRMED = "no later ledger record confirms them, and the table's log lacks them"
@@ -52,7 +52,7 @@ class TableProof:
     the newest micro-batch, until a later record confirms its write.
     """
 
-    table: Table
+    store: TableStore
     id: str
     found: TableCommits
     findings: Findings
@@ -72,7 +72,7 @@ class TableProof:
     _unproven: dict[str, _Unproven] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.files = TableFiles(self.table, self.found.log)
+        self.files = TableFiles(self.store, self.found.log)
 
     def resume(self, point: TablePoint, ledger_offset: int) -> None:
         """Resume where the last verification ended, unless the table was recreated since.
@@ -93,7 +93,7 @@ class TableProof:
         if each.tables is None:
             self._see_trimmed(each)
             return
-        state = each.tables.get(self.table.name)
+        state = each.tables.get(self.store.table.name)
         self._confirm(each, state)
         if each.witness.kind == "recovery" and state is None and self._is_followed:
             self._report(accepted=each.witness)
@@ -229,7 +229,7 @@ class TableProof:
         if expected is not None and rows != expected:
             return f"has {self._text(rows)}, but the ledger has {self._text(expected)}"
         # A merge also writes rows again that it did not change.
-        if not self.table.keys and count is not None and count != rows.inserted:
+        if not self.store.table.keys and count is not None and count != rows.inserted:
             return f"has {self._text(rows)}, but its files have {count:,}"
         return ""
 
@@ -274,10 +274,10 @@ class TableProof:
 
     @property
     def _place(self) -> str:
-        return f"the table {self.table.name} ({self.table.path})"
+        return f"the table {self.store.table.name} ({self.store.table.path})"
 
     def _text(self, rows: RowCounts) -> str:
         """Return row counts for a message. Only a merge can update and delete."""
-        if self.table.keys:
+        if self.store.table.keys:
             return f"{rows.inserted:,} inserted, {rows.updated:,} updated, {rows.deleted:,} deleted"
         return plural(rows.inserted, "row")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eos.checkpoint.files import LocalFiles
-from eos.delta.log import DeltaLog
 from eos.verify.delta_tables import Sinks, read_tables
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
@@ -15,7 +13,7 @@ from eos.verify.table_proof import TableProof
 
 
 class TableProofs:
-    """The proofs of all Delta tables that can be read on this machine."""
+    """The proofs of all Delta tables that can be read without Spark."""
 
     def __init__(self, sinks: Sinks, findings: Findings) -> None:
         self._sinks = sinks
@@ -25,12 +23,12 @@ class TableProofs:
 
     def begin(self, point: Point | None) -> None:
         """Read the tables' logs from the point on at which the last verification ended."""
-        tables = {each.name: each for each in self._sinks.tables}
+        stores = self._sinks.readable()
         for name, now in read_tables(self._sinks).items():
             if isinstance(now, str):
                 continue  # `check_tables` reports it
-            log = DeltaLog(LocalFiles(), tables[name].path, self._sinks.app[name])
-            proof = TableProof(tables[name], now.id, TableCommits(log), self._findings)
+            found = TableCommits(stores[name].log(self._sinks.app[name]))
+            proof = TableProof(stores[name], now.id, found, self._findings)
             if point is not None and name in point.tables:
                 proof.resume(point.tables[name], point.ledger_offset)
             proof.found.read_new()

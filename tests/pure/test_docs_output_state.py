@@ -12,12 +12,11 @@ from typing import Any
 
 from support.docs import blocks, require_shown
 from support.doubles import plan as planned_of
+from support.proven_lake import store_of
 
 from eos.audit.dedup_summary import Producers
 from eos.audit.history import summary, transactions
-from eos.checkpoint.files import LocalFiles
 from eos.cli import replay
-from eos.delta.log import DeltaLog
 from eos.finding import Witness
 from eos.inspect import audit_render, status_list, status_render
 from eos.inspect.audit_render import AuditResult
@@ -174,8 +173,8 @@ def test_a_verification_of_delta_tables() -> None:
         ("orders_history", (), RowCounts(4_000_000), 32),
         ("orders_now", ("order_id",), RowCounts(3_000_000, 1_000_000), 4),
     ):
-        commits = TableCommits(DeltaLog(LocalFiles(), "/lake", "app"))
-        proof = TableProof(Table(name, "/lake", keys), "id", commits, Findings())
+        store = store_of(Table(name, "/lake", keys))
+        proof = TableProof(store, "id", TableCommits(store.log("app")), Findings())
         proof.micro_batches = proof.commits = 8
         proof.rows, proof.files.checked = rows, files
         proofs[name] = proof

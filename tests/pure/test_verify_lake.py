@@ -62,18 +62,20 @@ def test_another_table_and_none() -> None:
 def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
     there = Table("all", str(tmp_path / "all"))
     absent, broken = Table("no", str(tmp_path / "no")), Table("broken", str(tmp_path / "broken"))
-    elsewhere = Table("far", "s3a://lake/far")
+    elsewhere = Table("far", "hdfs://lake/far")
     done = CommitProperties(app_transactions=[Transaction("app", 12)])
     rows = pa.table({"n": pa.array([1])})
     write_deltalake(there.path, rows, commit_properties=done)
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
     every = (there, absent, broken, elsewhere)
-    found = read_tables(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
+    sinks = Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app"))
+    found = read_tables(sinks)
     assert isinstance(found["all"], TableWrite)
     assert (found["all"].at, found["all"].version) == (12, 0)
     assert found["no"] == "is gone"
     assert str(found["broken"]).startswith("can't be read")
     assert "far" not in found
+    assert sinks.others() == {"far": "hdfs://lake/far"}
 
 
 def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.proven_lake import ROWS, Lake
+from support.proven_lake import ROWS, Lake, store_of
 
-from eos.checkpoint.files import LocalFiles
-from eos.delta.log import DeltaLog
 from eos.finding import FindingKind, Witness
 from eos.kafka.api import Identity
 from eos.plan.delta_sink import Table
@@ -26,6 +24,11 @@ from eos.verify import table_files
 from eos.verify.table_files import TableFiles
 
 WITNESS = Witness(2, "attempt", 0, 1, Identity(5, 2))
+
+
+def files_of(table: Table) -> TableFiles:
+    store = store_of(table)
+    return TableFiles(store, store.log("app"))
 
 
 @pytest.fixture
@@ -127,7 +130,7 @@ def test_files_that_the_table_no_longer_uses_need_not_exist(lake: Lake) -> None:
 def test_files_of_a_table_that_can_not_be_read_are_not_proven(lake: Lake) -> None:
     lake.data_file(1).unlink()
     lake.file(0).write_text("not read")
-    files = TableFiles(lake.table, DeltaLog(LocalFiles(), lake.table.path, "app"))
+    files = files_of(lake.table)
     assert files.check(1, WITNESS) == ROWS
     (finding,) = files.findings()
     assert finding.kind is FindingKind.GONE
@@ -175,7 +178,7 @@ COLUMNS: dict[str, pa.Array] = {
 def test_files_with_columns_of_all_types_agree(tmp_path: Path) -> None:
     table = Table("all", str(tmp_path / "all"))
     partly(Lake(table), **COLUMNS)
-    files = TableFiles(table, DeltaLog(LocalFiles(), table.path, "app"))
+    files = files_of(table)
     assert files.check(0, WITNESS) == 3
     assert list(files.findings()) == []
     assert files.checked == 3
@@ -186,7 +189,7 @@ def test_a_commit_with_several_missing_files_is_one_finding(tmp_path: Path) -> N
     partly(Lake(table), **COLUMNS)
     for file in Path(table.path).rglob("part-*.parquet"):
         file.unlink()
-    files = TableFiles(table, DeltaLog(LocalFiles(), table.path, "app"))
+    files = files_of(table)
     files.check(0, WITNESS)
     (finding,) = files.findings()
     assert " is missing, of micro-batch 0 (" in finding.message
@@ -218,7 +221,7 @@ def test_changed_ranges_are_found(
         change(stats)
         it["stats"] = json.dumps(stats)
 
-    files = TableFiles(lake.table, DeltaLog(LocalFiles(), lake.table.path, "app"))
+    files = files_of(lake.table)
     lake.edit(0, add=changed)
     files.check(0, WITNESS)
     assert [problem in each.message for each in files.findings()] == ([True] if problem else [])

@@ -15,10 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.proven_lake import ROWS, Lake, Proven, as_spark
+from support.proven_lake import ROWS, Lake, Proven, as_spark, store_of
 
-from eos.checkpoint.files import LocalFiles
-from eos.delta.log import DeltaLog
 from eos.finding import FindingKind
 from eos.folder import LocalFolder
 from eos.kafka.api import Identity, TopicPartition
@@ -389,8 +387,8 @@ def test_a_log_that_is_damaged_anywhere_is_no_crash(lake: Lake) -> None:
 def cases_without_delta_rs(lake: Lake) -> list[str]:
     """Verify the table although delta-rs may refuse to read it."""
     assert lake.state is not None
-    findings, log = Findings(), DeltaLog(LocalFiles(), lake.table.path, "app")
-    proof = TableProof(lake.table, lake.state.id, TableCommits(log), findings)
+    findings, store = Findings(), store_of(lake.table)
+    proof = TableProof(store, lake.state.id, TableCommits(store.log("app")), findings)
     for each in lake.records:
         proof.see(each)
     proof.finish(proof.found.end)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from eos.verify.history import CommittedAttempt
 from eos.verify.progress import Point, TablePoint
 from eos.verify.table_proof import TableProof
 from eos.verify.table_proofs import TableProofs
+from eos.verify.table_store import TableStore
 
 ROWS = 10
 
@@ -111,6 +112,12 @@ class Lake:
         return proven(self, self.records if records is None else records, **how)
 
 
+def store_of(table: Table, conf: Mapping[str, str] | None = None) -> TableStore:
+    found = TableStore.of(table, conf or {})
+    assert found is not None, f"only Spark can read {table.path}"
+    return found
+
+
 def as_spark(info: dict[str, Any], operation: str = "WRITE", **metrics: int) -> None:
     info["operation"] = operation
     info["operationMetrics"] = {name: str(count) for name, count in metrics.items()}
@@ -138,9 +145,12 @@ def proven(
     records: Sequence[CommittedAttempt],
     since: Point | None = None,
     newer: Sequence[CommittedAttempt] = (),
+    table: Table | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> Proven:
-    findings = Findings()
-    proofs = TableProofs(Sinks((lake.table,), {lake.table.name: "app"}, "orders"), findings)
+    """With another `table`, that one is verified: a copy in a bucket, which `conf` reaches."""
+    findings, table = Findings(), table or lake.table
+    proofs = TableProofs(Sinks((table,), {table.name: "app"}, "orders", conf or {}), findings)
     proofs.begin(since)
     proofs.see(records)
     proofs.look()
