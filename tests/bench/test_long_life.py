@@ -15,7 +15,7 @@ from bench.conftest import Figures
 from history.checker import check
 from history.events import Event
 from support import kafka_io
-from support.kafka_io import create_topics, fill, read, wait_closed
+from support.kafka_io import create_topics, read, wait_closed
 from support.pipeline_copy import Copy, Job
 from support.processes import cpu_seconds_of
 
@@ -74,7 +74,12 @@ def everything(bootstrap: str, ledger: str) -> list[Event]:
 def test_long_life(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
     bootstrap = broker.bootstrap
     create_topics(bootstrap, 1, SOURCE, TARGET)
-    fill(bootstrap, SOURCE, range(MICRO_BATCHES))
+    # Few records in each record batch, since each micro-batch reads a whole one.
+    writer = kafka_io.producer(bootstrap, {"batch.num.messages": 10})
+    for number in range(MICRO_BATCHES):
+        writer.produce(SOURCE, b"%d" % number)
+        writer.poll(0)
+    assert writer.flush(300) == 0
     job = Job(bootstrap, NAME, SOURCE, TARGET, tmp_path / "checkpoint", records=1)
     producers: set[int] = set()
     points: list[dict[str, float]] = []
