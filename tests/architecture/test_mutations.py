@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from mutations.bugs import BUGS, Bug
 from mutations.check import ROOT, mutated
-from mutations.page import page
+from mutations.page import page, recorded
 from support.named_tests import problem_of
 
 
@@ -20,6 +20,7 @@ def test_it_can_be_seeded_and_its_tests_exist(bug: Bug) -> None:
 def test_names_are_unique_and_there_are_enough() -> None:
     assert max(Counter(bug.name for bug in BUGS).values()) == 1
     assert len(BUGS) >= 20
+    assert recorded().keys() <= {bug.name for bug in BUGS}
 
 
 def test_the_page_is_current() -> None:

@@ -2,6 +2,7 @@
 
     ./tests/run mutations              # all of them
     ./tests/run mutations acks retry   # those with one of these words in their names
+    ./tests/run mutations --record     # and keep the outcomes, for docs/mutations.md
 
 Before any bug is seeded, the tests must pass in the copy. A bug is found if pytest ran and a test
 failed; if the tests can't be imported, or run too long, it is not. The exit code is 1 if a bug
@@ -10,6 +11,7 @@ survives.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,11 +22,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mutations.bugs import BUGS, Bug
+from mutations.page import OUTCOMES, recorded
 
 ROOT = Path(__file__).parents[2]
 _LEFT_OUT = (".git", ".venv", ".eos", "site", "__pycache__", "*_cache", ".hypothesis")
 _TIMEOUT_S = 900
 _FAILED = 1  # pytest's exit code if tests ran and some failed
+_RECORD = "--record"
 _OUTCOMES = {0: "SURVIVED", _FAILED: "found"}
 
 
@@ -62,8 +66,8 @@ def pytest(copy: Path, tests: Iterable[str]) -> tuple[int, str]:
     return done.returncode, (done.stdout + done.stderr)[-2_000:]
 
 
-def check(bug: Bug, copy: Path) -> bool:
-    """Whether its tests find it."""
+def check(bug: Bug, copy: Path) -> str:
+    """Whether its tests find it, in a word or a few."""
     path, begun = copy / bug.path, time.monotonic()
     sound = path.read_text(encoding="utf-8")
     path.write_text(mutated(bug, copy), encoding="utf-8")
@@ -75,10 +79,12 @@ def check(bug: Bug, copy: Path) -> bool:
     print(f"{outcome:9} {time.monotonic() - begun:5.0f} s  {bug.name}", flush=True)
     if code != _FAILED:
         print(output, flush=True)
-    return code == _FAILED
+    return outcome
 
 
 def main(words: Sequence[str]) -> int:
+    is_recording = _RECORD in words
+    words = [word for word in words if word != _RECORD]
     chosen = [bug for bug in BUGS if not words or any(word in bug.name for word in words)]
     if not chosen:
         print(f"no bug has {' or '.join(words)} in its name", file=sys.stderr)
@@ -89,9 +95,13 @@ def main(words: Sequence[str]) -> int:
         if code != 0:
             print(f"without a bug, the tests must pass:\n{output}")
             return 1
-        found = [check(bug, copy) for bug in chosen]
-    print(f"{sum(found)} of {len(found)} bugs found")
-    return 0 if all(found) else 1
+        outcomes = {bug.name: check(bug, copy) for bug in chosen}
+    if is_recording:
+        text = json.dumps({**recorded(), **outcomes}, indent=1, sort_keys=True)
+        OUTCOMES.write_text(f"{text}\n", encoding="utf-8")
+    found = list(outcomes.values()).count(_OUTCOMES[_FAILED])
+    print(f"{found} of {len(outcomes)} bugs found")
+    return 0 if found == len(outcomes) else 1
 
 
 if __name__ == "__main__":
