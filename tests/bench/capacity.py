@@ -24,6 +24,7 @@ from bench.arms import CHECKOUT
 PAGE = CHECKOUT / "docs" / "capacity.md"
 RAW = CHECKOUT / "docs" / "benchmarks" / "capacity.json"
 BEGIN, END = "<!-- bench.capacity writes this part -->", "<!-- end of that part -->"
+SOURCES = 4  # source partitions
 RECORD_BYTES = 187  # of a measured record: key and value
 BUSY = 0.7  # of a core: above it, queues grow
 SPREAD = 0.25  # of the duration of a task: the standard deviation, as a part of the mean
@@ -33,24 +34,28 @@ Run = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """A run: its records, in so many micro-batches, to so many target partitions."""
+    """A run: its records, in so many micro-batches, between so many partitions."""
 
     records: int
     micro_batches: int
     targets: int
+    sources: int = SOURCES
 
     @property
     def row(self) -> list[float]:
-        """What the cost is linear in: runs, micro-batches, writes of a partition, records."""
-        return [1, self.micro_batches, self.micro_batches * self.targets, self.records]
+        """What the cost is linear in: runs, micro-batches, reads and writes of a partition,
+        records."""
+        count = self.micro_batches
+        return [1, count, count * self.sources, count * self.targets, self.records]
 
 
 @dataclass(frozen=True)
 class Model:
-    """CPU seconds of a run, of a micro-batch, of a target partition in it, and of a record."""
+    """CPU seconds of a run, of a micro-batch, of a partition in it, and of a record."""
 
     run_s: float
     micro_batch_s: float
+    source_s: float
     target_s: float
     record_s: float
 
@@ -65,18 +70,19 @@ class Model:
 
     @property
     def _costs(self) -> list[float]:
-        return [self.run_s, self.micro_batch_s, self.target_s, self.record_s]
+        return [self.run_s, self.micro_batch_s, self.source_s, self.target_s, self.record_s]
 
     def __str__(self) -> str:
         return (
             f"{self.run_s:.2f} s a run, {self.micro_batch_s * 1000:.0f} ms a micro-batch, "
+            f"{self.source_s * 1000:.2f} ms a source partition, "
             f"{self.target_s * 1000:.2f} ms a target partition, {self.record_s * 1e6:.2f} s a "
             "million records"
         )
 
 
 def shape_of(run: Run) -> Shape:
-    return Shape(run["records"], run["micro_batches"], run["targets"])
+    return Shape(run["records"], run["micro_batches"], run["targets"], run["sources"])
 
 
 def fit(runs: Sequence[Run], figure: str) -> Model:
@@ -103,7 +109,7 @@ def simulated_s(model: Model, shape: Shape, cores: int, seed: int = 1) -> float:
     task.
     """
     chosen, tasks = random.Random(seed), 2 * cores
-    parallel_s = model.target_s * shape.targets
+    parallel_s = model.source_s * shape.sources + model.target_s * shape.targets
     parallel_s += model.record_s * shape.records / shape.micro_batches
     total = model.run_s
     for _ in range(shape.micro_batches):
@@ -131,7 +137,7 @@ class Need:
     def of(cls, eos: Model, broker: Model, bytes_s: float, interval_s: float) -> Need:
         targets = max(4, round(bytes_s / PARTITION_BYTES_S))
         records = round(bytes_s / RECORD_BYTES * interval_s)
-        batch = Shape(records, 1, targets)
+        batch = Shape(records, 1, targets, targets)
         own, theirs = (model.cpu_s(batch) - model.run_s for model in (eos, broker))
         share = eos.micro_batch_s / interval_s
         working_s = interval_s * (1 - share)
@@ -163,25 +169,31 @@ def text(measured: Mapping[str, Any]) -> str:
     runs = measured["runs"]
     eos, broker = fit(runs, "cpu_seconds"), fit(runs, "broker_cpu_seconds")
     costs = [
-        ["CPU time", "a run", "a micro-batch", "a target partition in it", "a million records"]
+        [
+            *("CPU time", "a run", "a micro-batch", "a source partition in it"),
+            *("a target partition in it", "a million records"),
+        ]
     ]
     costs += [
         [
             name,
             f"{model.run_s:.2f} s",
             f"{model.micro_batch_s * 1000:.0f} ms",
+            f"{model.source_s * 1000:.2f} ms",
             f"{model.target_s * 1000:.2f} ms",
             f"{model.record_s * 1e6:.2f} s",
         ]
         for name, model in (("eos", eos), ("the broker", broker))
     ]
     shapes = list(dict.fromkeys(shape_of(run) for run in runs))
-    checks = [["records", "micro-batches", "target partitions", "measured", "model"]]
+    checks = [
+        ["records", "micro-batches", "source partitions", "target partitions", "measured", "model"]
+    ]
     for shape in shapes:
         each = [run["cpu_seconds"] for run in runs if shape_of(run) == shape]
         measured_s = f"{statistics.median(each):.1f} s ({min(each):.1f} to {max(each):.1f})"
-        sizes = [f"{shape.records:,}", f"{shape.micro_batches:,}", f"{shape.targets:,}"]
-        checks.append([*sizes, measured_s, f"{eos.cpu_s(shape):.1f} s"])
+        sizes = (shape.records, shape.micro_batches, shape.sources, shape.targets)
+        checks.append([*(f"{size:,}" for size in sizes), measured_s, f"{eos.cpu_s(shape):.1f} s"])
     about = f"Measured on {measured['machine']}. The median error of the model is "
     about += f"{eos.error(runs, 'cpu_seconds'):.0%} for eos, and "
     about += f"{broker.error(runs, 'broker_cpu_seconds'):.0%} for the broker."
@@ -203,7 +215,7 @@ def _needs(eos: Model, broker: Model) -> str:
         [
             "rate",
             "micro-batch every",
-            "target partitions",
+            "source and target partitions",
             "cores of executors",
             "cores of brokers, one replica",
             "driver alone",
@@ -223,7 +235,7 @@ def _backfill(eos: Model) -> str:
     rows = [["cores", "micro-batches of 1 million", "of 4 million", "of 40 million"]]
     for cores in (2, 16, 100, 1_000):
         shapes = [
-            Shape(records, -(-records // size), max(4, 2 * cores))
+            Shape(records, -(-records // size), max(4, 2 * cores), max(4, 2 * cores))
             for size in (1_000_000, 4_000_000, 40_000_000)
         ]
         rows.append([f"{cores:,}", *(_span(simulated_s(eos, each, cores)) for each in shapes)])

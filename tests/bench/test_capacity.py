@@ -1,4 +1,4 @@
-"""CPU seconds of runs with micro-batches of several sizes and numbers of target partitions.
+"""CPU seconds of runs with micro-batches of several sizes and numbers of partitions.
 
 `capacity.py` fits its model to them, and writes docs/capacity.md.
 """
@@ -23,7 +23,6 @@ from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing.outside import create_topics, delete_topics
 
 ROUNDS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))
-SOURCE_PARTITIONS = 4
 SHAPES = (
     Shape(40_000, 40, 4),
     Shape(40_000, 10, 4),
@@ -34,14 +33,17 @@ SHAPES = (
     Shape(1_000_000, 2, 200),
     Shape(1_000_000, 10, 200),
     Shape(4_000_000, 4, 200),
+    Shape(1_000_000, 10, 4, 1_000),
+    Shape(1_000_000, 2, 1_000, 1_000),
+    Shape(1_000_000, 10, 1_000, 1_000),
 )
 
 
 @pytest.mark.timeout(3600)
 def test_capacity(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
     rows = rows_of(100_000, 180)
-    for records in {shape.records for shape in SHAPES}:
-        fill_topic(broker.bootstrap, f"capacity.{records}", rows, records, SOURCE_PARTITIONS)
+    for records, sources in {(shape.records, shape.sources) for shape in SHAPES}:
+        fill_topic(broker.bootstrap, f"capacity.{records}.{sources}", rows, records, sources)
     runs: list[dict[str, Any]] = []
     with ExitStack() as stack:
         programs, failed = start_peers(("eos",), broker, tmp_path, stack, {})
@@ -50,7 +52,8 @@ def test_capacity(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> No
             for shape in SHAPES:
                 target = f"capacity-{uuid.uuid4().hex[:8]}"
                 create_topics(broker.bootstrap, shape.targets, target)
-                source, size = f"capacity.{shape.records}", shape.records // shape.micro_batches
+                source = f"capacity.{shape.records}.{shape.sources}"
+                size = shape.records // shape.micro_batches
                 took = programs["eos"].turn("copy", source, target, shape.records, size)
                 wait_closed(broker.bootstrap, target)
                 delete_topics(broker.bootstrap, target)

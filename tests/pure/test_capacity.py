@@ -10,11 +10,12 @@ import pytest
 from bench import capacity
 from bench.capacity import Model, Need, Shape, fit, simulated_s
 
-TRUE = Model(run_s=1.5, micro_batch_s=0.1, target_s=0.001, record_s=1e-6)
+TRUE = Model(run_s=1.5, micro_batch_s=0.1, source_s=0.002, target_s=0.001, record_s=1e-6)
 SHAPES = [
     Shape(1_000, 10, 4),
     Shape(100_000, 50, 4),
     Shape(1_000_000, 2, 200),
+    Shape(1_000_000, 10, 4, 1_000),
     Shape(4_000_000, 8, 50),
     Shape(4_000_000, 1, 4),
 ]
@@ -27,11 +28,11 @@ def runs_of(model: Model) -> list[dict[str, Any]]:
 def test_costs_that_made_the_runs_are_found_again() -> None:
     found = fit(runs_of(TRUE), "cpu_seconds")
     assert found.error(runs_of(TRUE), "cpu_seconds") == pytest.approx(0, abs=1e-9)
-    assert found.cpu_s(Shape(10_000_000, 10, 12)) == pytest.approx(12.62)
+    assert found.cpu_s(Shape(10_000_000, 10, 12)) == pytest.approx(12.7)
 
 
 def test_no_cost_is_negative() -> None:
-    runs = runs_of(Model(0.5, 0.0, 0.0, 1e-6))
+    runs = runs_of(Model(0.5, 0.0, 0.0, 0.0, 1e-6))
     for run in runs:
         run["cpu_seconds"] -= run["targets"] * run["micro_batches"] * 1e-5
     found = fit(runs, "cpu_seconds")
@@ -67,7 +68,7 @@ def test_the_page_keeps_its_other_text(tmp_path: Path, monkeypatch: pytest.Monke
     assert text.startswith("Before\n")
     assert text.endswith("After\n")
     assert "old" not in text
-    assert "| eos | 1.50 s | 100 ms | 1.00 ms | 1.00 s |" in text
+    assert "| eos | 1.50 s | 100 ms | 2.00 ms | 1.00 ms | 1.00 s |" in text
     assert "| 10 GB/s | 10 s | 500 |" in text
     assert capacity.newest([]) == {"machine": "2 cores", "runs": runs}
 
