@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
 
 from eos.checkpoint.files import Files, files_for
 from eos.delta.log import DeltaLog
 from eos.errors import UsageError
-from eos.folder import Folder, LocalFolder, folder_of
+from eos.folder import Folder, folder_of
 from eos.location import local_path
 from eos.plan.delta_sink import Table
 
@@ -60,5 +59,5 @@ class TableStore:
         if place is None:
             return None
         if place.is_absolute():  # of a shallow clone, or of a converted table
-            return None if self.folder.local is None else LocalFolder(Path("/")).open_read(name)
+            return None if self.folder.local is None else place.open("rb")
         return self.folder.open_read(name)

@@ -184,6 +184,15 @@ def test_files_with_columns_of_all_types_agree(tmp_path: Path) -> None:
     assert files.checked == 3
 
 
+@pytest.mark.parametrize("lead", ["", "file:", "file://"])
+def test_a_file_with_an_absolute_path_is_read(lake: Lake, lead: str) -> None:
+    place = lake.data_file(1)
+    lake.edit(1, add=lambda it: it.update(path=f"{lead}{place}"))
+    files = files_of(lake.table)
+    assert files.check(1, WITNESS) == ROWS
+    assert (files.checked, list(files.findings())) == (1, [])
+
+
 def test_a_commit_with_several_missing_files_is_one_finding(tmp_path: Path) -> None:
     table = Table("all", str(tmp_path / "all"))
     partly(Lake(table), **COLUMNS)
