@@ -193,3 +193,15 @@ def test_a_release_needs_its_tag_and_its_entry() -> None:
     assert "the tag is v0.2.0" in release.mismatch("v0.2.0", "0.1.0", done)
     assert "is none, not 0.1.0" in release.mismatch("v0.1.0", "0.1.0", "## [Unreleased]\n")
     assert "is 0.1.0, not 0.2.0" in release.mismatch("v0.2.0", "0.2.0", done)
+
+
+@pytest.mark.parametrize("which", ["long", "nightly"])
+def test_each_marked_test_is_in_a_folder_of_its_run(which: str) -> None:
+    chosen = (ROOT / "tests/run").read_text(encoding="utf-8").partition(f"\n  {which})")[2]
+    folders = set(re.findall(r"tests/\w+", chosen.partition(";;")[0]))
+    marked = {
+        f"tests/{path.parent.name}"
+        for path in (ROOT / "tests").glob("*/test_*.py")
+        if f"mark.{which}" in path.read_text(encoding="utf-8") and path.name != Path(__file__).name
+    }
+    assert marked <= folders
