@@ -78,6 +78,13 @@ def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
     assert sinks.others() == {"far": "hdfs://lake/far"}
 
 
+def test_a_bucket_with_credentials_for_a_jvm_alone_is_left_to_spark() -> None:
+    there = Table("all", "s3a://lake/all")
+    provider = {"spark.hadoop.fs.s3a.aws.credentials.provider": "com.example.Own"}
+    assert Sinks((there,), {}, "orders", provider).others() == {"all": there.path}
+    assert Sinks((there,), {}, "orders").others() == {}
+
+
 def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
     there = Table("all", str(tmp_path / "all"))
     sinks = Sinks((there,), {"all": "app"}, "orders")

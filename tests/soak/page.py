@@ -32,9 +32,10 @@ After each round the load stops until everything is copied and read. A checker t
 compares what was written, what each consumer got, and what is in the topics (`tests/history/checker.py`), and committed
 offsets must not have gone back. It also compares the pipelines' ledgers with the topics: no owner commits after its
 successor, each micro-batch begins where the one before ended, and has the records that its receipts count. At the end it
-compares all of it once more, and the ledgers with what the pipelines' processes reported. (Runs without
-a number of such reports are older than the checks of ledgers.) A report exists only of runs without an anomaly. Any anomaly ends the run with exit code 1 and the smallest witness. A run also fails if a rule of the proxies was
-there three times and struck no request.
+compares all of it once more, and the ledgers with what the pipelines' processes reported. (Runs without a number of such
+reports are older than the checks of ledgers.) A report exists only of runs without an anomaly. Any anomaly ends the run
+with exit code 1 and the smallest witness. A run also fails if a rule of the proxies was there three times and struck no
+request.
 
 ## Runs
 """  # noqa: E501 - a page of docs/ has longer lines
