@@ -207,5 +207,6 @@ def test_a_start_when_no_epoch_is_left_takes_another_producer_id(proxied, worn):
     proxied.check(small)
 
 
+@pytest.mark.long
 def test_the_logs_of_all_of_them_are_well_formed(behind_proxy):
     behind_proxy.check_logs("rotation-*.*")
