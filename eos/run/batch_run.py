@@ -22,21 +22,21 @@ from eos.errors import AttemptFailedError, UsageError
 from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import BATCH_QUERY, RUN_ID_MAX
+from eos.micro_batch.source_reader import SourceReader
+from eos.micro_batch.stages import Stages
+from eos.micro_batch.target_guard import TargetGuard
+from eos.micro_batch.work import MicroBatchWork
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan
 from eos.plan.reader import ReaderChoice
 from eos.plan.security import naming_principal
-from eos.run.attempt import MicroBatchWork
 from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
 from eos.run.observing import observing
 from eos.run.prepared import PreparedRun, RunOptions
 from eos.run.shutdown import Stopping
-from eos.run.source_reader import SourceReader
-from eos.run.stages import Stages
-from eos.run.target_guard import TargetGuard
 from eos.spark.adopted_session import in_session
 from eos.spark.steps import projected
 from eos.startup.acquire import acquire, still_ours

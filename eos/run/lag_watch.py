@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from eos.checkpoint.offset_log import Ranges
 from eos.ledger.record import Ends
+from eos.micro_batch.bounds import Bounds
 from eos.observe import events
-from eos.run.bounds import Bounds
 from eos.run.progress import lag_of, source_ends
 
 if TYPE_CHECKING:

@@ -24,6 +24,11 @@ from eos.kafka.client import KafkaClient
 from eos.launch import startup_signals
 from eos.ledger.record import Ends, LedgerRecord
 from eos.local.processes import await_address
+from eos.micro_batch.bounds import find_bounds, require_cuttable
+from eos.micro_batch.source_reader import SourceReader
+from eos.micro_batch.stages import Stages
+from eos.micro_batch.target_guard import TargetGuard
+from eos.micro_batch.task_errors import task_error
 from eos.native import library as native_library
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -33,7 +38,6 @@ from eos.plan.plan import Plan
 from eos.plan.reader import choose_reader, require_tokens
 from eos.plan.security import naming_principal
 from eos.read.byte_limit import ByteLimit
-from eos.run.bounds import find_bounds, require_cuttable
 from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
 from eos.run.idle_refresh import IdleWatch, interval_ms
@@ -45,11 +49,7 @@ from eos.run.prepared import PreparedRun, RunOptions, prepare
 from eos.run.query import PipelineQuery
 from eos.run.query_error import cause_of
 from eos.run.shutdown import Stopping, StopSignals, end_query
-from eos.run.source_reader import SourceReader
-from eos.run.stages import Stages
 from eos.run.stop_watch import locked
-from eos.run.target_guard import TargetGuard
-from eos.run.task_errors import task_error
 from eos.spark.adopted_session import in_session
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import DedupRun, dedup_of, repeated

@@ -11,12 +11,12 @@ from eos.audit.updater import NO_AUDIT, Audit
 from eos.checkpoint.offset_log import Checkpoint, Ranges
 from eos.errors import EosError, UnavailableError, about
 from eos.ledger.ranges import PlannedBatch
+from eos.micro_batch.bounds import BoundsReachedError
+from eos.micro_batch.stages import Stages
+from eos.micro_batch.work import MicroBatchWork
 from eos.observe import events
 from eos.read.decode import RejectedRecords
 from eos.read.planned_offsets import require_planned
-from eos.run.attempt import MicroBatchWork
-from eos.run.bounds import BoundsReachedError
-from eos.run.stages import Stages
 from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, PromiseBrokenError, UnavailableError
-from eos.run.java_client_errors import source_refusal
+from eos.micro_batch.java_client_errors import source_refusal
+from eos.micro_batch.task_errors import data_loss
 from eos.run.query import PipelineQuery
-from eos.run.task_errors import data_loss
 from eos.spark.failure import Failure
 from eos.startup.resume_position import require_new_whole
 from eos.startup.stateful_pipeline import state_refusal

@@ -1,6 +1,6 @@
 """The interface through which the transaction code runs the work of one micro-batch.
 
-`run/attempt.py` implements it for a pipeline, `replay/replayer.py` for dead letters.
+`micro_batch/work.py` implements it for a pipeline, `replay/replayer.py` for dead letters.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from py4j.clientserver import JavaClient
 from eos.audit.follower import Follower
 from eos.ledger.group_offsets import GroupCheck
 from eos.ledger.ledger import Ledger
-from eos.run import attempt, jobs, query
-from eos.run.jobs import Jobs
+from eos.micro_batch import jobs, work
+from eos.micro_batch.jobs import Jobs
+from eos.micro_batch.target_guard import TargetGuard
+from eos.run import query
 from eos.run.query import PipelineQuery
-from eos.run.target_guard import TargetGuard
 from eos.startup.source_state import LiveSource
 from eos.transaction.micro_batch import MicroBatches
 
@@ -32,7 +33,7 @@ STEPS: tuple[tuple[Any, str, str], ...] = (
     (query, "require_planned", "what Spark planned"),
     (GroupCheck, "compare", "group compared"),
     (MicroBatches, "_begin", "begin"),
-    (attempt, "encodable", "transforms"),
+    (work, "encodable", "transforms"),
     (TargetGuard, "require_same", "targets"),
     (Jobs, "write_in_python", "job described"),
     (Jobs, "write_rows", "job described"),

@@ -8,8 +8,8 @@ from support import kafka_io
 from support.doubles import plan_of
 
 from eos.encode.sink_spec import SinkSpec
+from eos.micro_batch.target_guard import TargetGuard
 from eos.plan.names import Names
-from eos.run.target_guard import TargetGuard
 
 
 def test_the_next_attempt_writes_to_the_new_partitions(broker, client, topic, name):

@@ -27,11 +27,11 @@ from eos.deadline import Deadline
 from eos.errors import TransformError
 from eos.formats.expressions import Format
 from eos.formats.schema_ids import Writers
+from eos.micro_batch.java_client_errors import avro_refusal
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read import decode as decode_module
 from eos.read.decode import Decode, RejectedRecords
-from eos.run.java_client_errors import avro_refusal
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
 from eos.startup.registered_schemas import with_latest

@@ -16,7 +16,7 @@ from support import kafka_io
 from support.dedup_model import Till
 from support.project import CHECKOUT, Project
 
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 
 PIPELINE = """
 version: 1

@@ -21,7 +21,7 @@ from support.verbs import verify
 
 from eos.dedup.buckets import SCOPE_STATES, STATES, read_states, write_states
 from eos.dedup.state_table import ProducersTable, StateVersion
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from pipeline.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, ver
 from support import kafka_io
 from support.project import KILLED, Project
 
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 
 SPREAD = """
 version: 1

@@ -21,8 +21,8 @@ from support.project import Project
 
 from eos.dedup.buckets import SCOPE_STATES, STATES, read_states
 from eos.dedup.state_table import ProducersTable, StateVersion
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 from eos.plan.reader import ARROW_NAME, OVERRIDE, SPARK_NAME
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 PIPELINE = """
 version: 1

@@ -16,10 +16,10 @@ from support.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import RecordRefusedError
+from eos.micro_batch.task_errors import task_error
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read.decode import RejectedRecords
-from eos.run.task_errors import task_error
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
 from eos.transform.functions import load

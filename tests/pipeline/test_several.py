@@ -21,7 +21,7 @@ from support.project import RUN_S_MAX, Project
 from support.waiting import WAIT_S_MAX, wait_until
 
 from eos.local.file_locks import FileLock
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -20,7 +20,7 @@ from support.processes import Connection, connections
 from support.project import PIPELINE, Project, WarmRun
 from support.waiting import wait_until
 
-from eos.run.jobs import ONE_TASK_RECORDS_MAX
+from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
 

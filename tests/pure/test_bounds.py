@@ -21,7 +21,7 @@ from eos.kafka.api import TopicPartition
 from eos.launch.options import instant_before_now, parse
 from eos.ledger.ranges import PlannedBatch, decide
 from eos.ledger.record import Position
-from eos.run.bounds import Bounds, BoundsReachedError, require_cuttable
+from eos.micro_batch.bounds import Bounds, BoundsReachedError, require_cuttable
 from eos.transaction import micro_batch
 
 A, B, NEW = (TopicPartition("in", number) for number in range(3))

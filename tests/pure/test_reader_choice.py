@@ -19,6 +19,8 @@ from eos.errors import AttemptFailedError, UsageError
 from eos.formats.expressions import Format
 from eos.kafka.api import TopicPartition
 from eos.kafka.read_errors import old_format
+from eos.micro_batch import source_reader
+from eos.micro_batch.source_reader import SourceReader
 from eos.plan.plan import Plan
 from eos.plan.reader import (
     ARROW_NAME,
@@ -30,8 +32,6 @@ from eos.plan.reader import (
     require_tokens,
 )
 from eos.read.decode import Decode
-from eos.run import source_reader
-from eos.run.source_reader import SourceReader
 from eos.spark import json_parsers
 from eos.spark.json_parsers import json_parsing
 

@@ -10,8 +10,8 @@ from eos.kafka.acls import missing
 from eos.kafka.api import Api
 from eos.kafka.outcomes import describe
 from eos.kafka.refusals import refused
+from eos.micro_batch.java_client_errors import source_refusal
 from eos.plan.security import naming_principal
-from eos.run.java_client_errors import source_refusal
 from eos.spark.failure import Failure, Link
 from eos.startup.topic_lookup import _missing_error
 

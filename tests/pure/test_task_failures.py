@@ -9,8 +9,8 @@ import pytest
 from support import doubles
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
+from eos.micro_batch.task_errors import task_error
 from eos.run.query_error import cause_of, late_worker
-from eos.run.task_errors import task_error
 from eos.seal import of_this_process
 from eos.spark.failure import Failure, Link
 from eos.startup.stateful_pipeline import state_refusal

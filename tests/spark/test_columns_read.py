@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.errors import in_turn
 from support.spark_session import local_spark
 
-from eos.run.records_read import observed
+from eos.micro_batch.records_read import observed
 from eos.spark.columns_read import columns_read
 from eos.testing import require_same_rows
 

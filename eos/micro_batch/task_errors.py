@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eos.errors import AttemptFailedError, EosError, TransformError
 from eos.kafka.read_errors import lost_records
-from eos.run.java_client_errors import avro_refusal, source_refusal
+from eos.micro_batch.java_client_errors import avro_refusal, source_refusal
 from eos.seal import crossed
 from eos.spark.failure import Failure, Link
 

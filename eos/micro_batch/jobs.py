@@ -14,9 +14,9 @@ from eos.kafka.api import Identity
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
 from eos.ledger.receipt import Receipt
+from eos.micro_batch.stages import Stages
+from eos.micro_batch.transaction_watch import collected
 from eos.plan.plan import Plan
-from eos.run.stages import Stages
-from eos.run.transaction_watch import collected
 from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.exchange import Exchange
 from eos.spark.fused_step import FusedStep

@@ -13,11 +13,11 @@ from eos.errors import AttemptFailedError, EosError, Recovery, about
 from eos.kafka.api import Identity
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position
+from eos.micro_batch.jobs import Jobs, is_small
+from eos.micro_batch.records_read import observed, records_read, scanned
+from eos.micro_batch.stages import Stages
+from eos.micro_batch.task_errors import task_error
 from eos.read.decode import RejectedRecords
-from eos.run.jobs import Jobs, is_small
-from eos.run.records_read import observed, records_read, scanned
-from eos.run.stages import Stages
-from eos.run.task_errors import task_error
 from eos.spark import dead_letters
 from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.dedup_run import REPEAT

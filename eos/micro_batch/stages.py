@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from eos.delta.sinks import DeltaSinks
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
+from eos.micro_batch.bounds import Bounds
+from eos.micro_batch.source_reader import SourceReader
+from eos.micro_batch.target_guard import TargetGuard
 from eos.plan.plan import Plan
 from eos.read.byte_limit import ByteLimit
-from eos.run.bounds import Bounds
-from eos.run.source_reader import SourceReader
-from eos.run.target_guard import TargetGuard
 from eos.spark.dedup_run import DedupRun
 from eos.startup.source_state import LiveSource
 
