@@ -84,11 +84,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Stream:
-    """The records of Kafka topics, and the steps that they pass. Each method returns a new one.
+    """The records of Kafka topics, and steps that transform them. Each method returns a new one.
 
-    `read_kafka` makes it. It is no DataFrame: each micro-batch is one DataFrame, which the steps
-    get. So a step may be run again for the same records, and the records may be read in another
-    way than Spark's source reads them.
+    `read_kafka` creates it. It is no DataFrame: each micro-batch is a DataFrame, with which the
+    steps are called. So a step may run again for the same records, and the records may be read by
+    the Arrow reader instead of Spark's Kafka source.
     """
 
     spark: SparkSession

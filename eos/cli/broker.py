@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         kafka = EmbeddedKafka(root, nodes=options.nodes, port=options.port, version=options.version)
         kafka.start()
         kafka.keep()
-        kafka.stop()  # after keep(), this only ends our use: the broker continues to run
+        kafka.stop()  # after keep(), the broker continues to run: only this process's lock ends
     elif options.broker_verb == "stop":
         EmbeddedKafka(root).end()
     found = status_of(root)

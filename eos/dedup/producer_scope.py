@@ -256,7 +256,7 @@ class _ScopeResult:
     """Each record's verdict code, and each group's state after all records of a micro-batch."""
 
     codes: npt.NDArray[np.int8]
-    missing: Ints  # set for gaps only
+    missing: Ints  # the lowest missing number, for records with the verdict `gap` only
     begin: Ints
     base: Ints
     runs: NumberRanges

@@ -45,7 +45,11 @@ class TransactionClient:
     @property
     def profile(self) -> TransactionProfile:
         if self._profile is None:
-            raise UsageError("no_transaction_profile", "this client has no transaction profile")
+            raise UsageError(
+                "no_transaction_profile",
+                "this client has not agreed with the cluster on a version of transactions",
+                hint="call `agree_on_profile` first",
+            )
         return self._profile
 
     def init_producer_id(

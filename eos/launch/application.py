@@ -87,7 +87,8 @@ def follow(
 ) -> tuple[int, Submission]:
     """Submit the application, report its status until its end, and return the exit code.
 
-    A signal ends only this waiting. The JVM's stderr goes to the file `log`."""
+    A signal ends only this waiting, and not the application. The stderr of spark-submit goes to the
+    file `log`."""
     private_files.create_folder(log.parent)
     application = Submission()
     with open(log, "wb", opener=private_files.opener) as output:

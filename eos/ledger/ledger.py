@@ -173,7 +173,8 @@ class Ledger:
         failed: Sequence[Mapping[str, Any]] = (),
         identity: Identity = NO_IDENTITY,
     ) -> bytes:
-        """Return an encoded record for `append`, which must get the same identity."""
+        """Return an encoded record for `append`, which must be called with the same producer id and
+        epoch (`identity`)."""
         return encoded(
             *(self._pipeline, self._owner, kind, position, attempt, note, failed, identity),
             self._settings_for(kind, position),

@@ -80,7 +80,7 @@ class SourceReader:
         self._steps: ArrowSteps | None = None  # None if Spark runs the attempt's steps
         self._is_translatable = True
         self._next_spark_attempts = 1
-        self._spark_attempts = 0  # that are left
+        self._spark_attempts = 0  # how many further attempts Spark runs
 
     @property
     def name(self) -> str:

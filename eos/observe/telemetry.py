@@ -50,10 +50,10 @@ def metrics_of(
 
 @contextmanager
 def reported_once(warn: Callable[[str], None]) -> Iterator[None]:
-    """Within the context, pass the SDK's first warning on; it logs each failed export.
+    """Within the context, call `warn` with the first warning that OpenTelemetry's SDK logs.
 
-    Nothing else of its log is shown, also after the context: a last export may fail then. Otherwise
-    Python would print it on stderr."""
+    The SDK logs each failed export, and Python would print all of them on stderr. They are hidden,
+    also after the context: the last export may fail then."""
     logger, handler = logging.getLogger("opentelemetry"), _First(warn)
     logger.propagate = False
     logger.addHandler(handler)

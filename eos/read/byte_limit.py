@@ -53,7 +53,8 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class ByteLimit:
-    """The most bytes of record batches that a transaction reads, by samples of the log."""
+    """The limit of the bytes that one transaction reads from the source. Sizes are estimated from
+    samples of the topics' record batches."""
 
     bytes_max: int
     client: Samples

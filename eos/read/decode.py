@@ -220,6 +220,8 @@ class Decode:
                 raise AttemptFailedError(
                     "rejected_records_uncounted",
                     "Spark returned no count of the rejected records",
+                    hint="no action is needed: the micro-batch is retried. If it repeats, report "
+                    "it as a bug",
                 )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.

@@ -125,6 +125,8 @@ def _rename(planned: Plan, change: LedgerChange) -> None:
                 raise UnavailableError(
                     "checkpoint_rename_failed",
                     f"{old} can't be renamed to {new} ({error.strerror or error})",
-                    hint="the ledger is changed already: rename it by hand" if change.after else "",
+                    hint=f"rename {old} by hand: the ledger is changed already"
+                    if change.after
+                    else "nothing was changed: check the rights of this user, then try again",
                     path=old,
                 ) from error

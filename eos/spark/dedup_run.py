@@ -34,7 +34,8 @@ REPEAT = "repeat"
 
 
 class DedupRun:
-    """Dedup of one run. It begins its attempts, one after the other, and reports their results."""
+    """Dedup of one run. It begins the dedup of each attempt at a micro-batch, and decides whether
+    the attempt validates records before or after it writes them."""
 
     def __init__(
         self, rules: StampRules, versions: StateVersions, crash: CrashPlan, parallelism: int

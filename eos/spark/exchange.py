@@ -197,7 +197,7 @@ class Member:
 def _is_alive(path: Path) -> bool:
     """Return whether the process whose id is in the file still runs.
 
-    Return True without the file, since its task has not begun yet."""
+    Each task writes its process id when it begins. So without the file, return True."""
     try:
         os.kill(int(path.read_text(encoding="utf-8")), 0)
     except FileNotFoundError:

@@ -137,9 +137,10 @@ class _Lost(NamedTuple):
 
 
 def _lost(sinks: Sinks, store: TableStore, known: TableState, now: TableWrite) -> _Lost | None:
-    """Return the problem in the table's history that would stop the next startup, if any.
+    """Return why the next startup would refuse the table's history: committed rows were removed, or
+    log entries that would show it are gone. Return None if it would not.
 
-    `check_tables` itself reports a table whose last write is older than the ledger expects.
+    A table whose newest write has a lower ledger offset than expected is left to `check_tables`.
     """
     if now.version is None or now.at < known.at:
         return None
