@@ -110,6 +110,11 @@ def rows(
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 
+def lines(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    """Return the rows of a writer as Spark's `collect` would return them."""
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
 def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt, ...]:
     """Return the attempt's receipts if every planned record was acknowledged exactly once.
 

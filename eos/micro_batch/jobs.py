@@ -1,10 +1,13 @@
-"""Build and run the Spark jobs that encode an attempt's rows and write them to Kafka."""
+"""Build and run the Spark jobs that encode an attempt's rows and write them to Kafka.
+
+If there are few records, the driver does that itself, without a Spark job."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eos.checkpoint.offset_log import Ranges
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 # A micro-batch of at most this many offsets runs as one task, without a shuffle: with so few
 # records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
+# A micro-batch of at most this many offsets needs no Spark job on one machine.
+DRIVER_RECORDS_MAX = 10_000
 # The part of the transaction timeout within which all writers must finish. The rest is for the
 # ledger record, the group offsets and EndTxn.
 _WRITER_SHARE = 0.8
@@ -117,7 +122,9 @@ class Jobs:
         Raise if a planned record was not acknowledged exactly once.
         """
         plan = self.stages.plan
-        if self.is_in_one_task:
+        if dedup is None and self._runs_in_driver(rows):
+            found = self._in_driver(rows, targets)
+        elif self.is_in_one_task:
             found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup), ALL)
         elif rows.reader.task_count <= self.stages.reader.barrier_tasks_max:
             found = self._side_by_side(rows, targets, dedup)
@@ -143,6 +150,25 @@ class Jobs:
         else:
             job, found = self._in_two_stages(out, sinks, targets, dedup)
         return RowsWritten(job, receipt.check(found, targets))
+
+    def _runs_in_driver(self, rows: PythonRows) -> bool:
+        """Return whether the driver's process does the work of a small micro-batch's only task.
+
+        A Spark job takes longer than the work on a few records. But users' functions run in workers
+        only, which may hang or use much memory without harm to the driver. And the driver of a
+        cluster may have little memory, and be far from the brokers.
+        """
+        is_few = self.is_in_one_task and self.ranges.records_max <= DRIVER_RECORDS_MAX
+        is_one_machine = self.stages.reader.slots > 0
+        has_task_fault = bool(self.stages.crash.tasks)  # of a test, which kills a worker
+        return is_few and is_one_machine and not (rows.plan.calls_users_function or has_task_fault)
+
+    def _in_driver(self, rows: PythonRows, targets: Targets) -> Sequence[Any]:
+        """Read, process, encode and write the records in this process, and return the receipts."""
+        stages, write = self.stages, self._write_stage(targets)
+        encode = partial(self._encode_stage(stages.plan.sinks, targets, 1).encode, task_id=0)
+        encoded = rows.coalesce(1).in_driver(encode, stages.source.client)
+        return receipt.lines(write.write(encoded, 0, stages.client))
 
     def _in_one_task(
         self,

@@ -104,12 +104,12 @@ class ArrowSource:
             for task in batch.column(0).to_pylist():
                 yield from self.rows(task)
 
-    def rows(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task's ranges."""
+    def rows(self, task: int, client: KafkaClient | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task's ranges. The driver gives its client, and a worker has one
+        for all of its tasks."""
         try:
-            fetcher = KafkaClient.shared(self.settings, self.profile).fetch_ranges(
-                self.ranges[task]
-            )
+            client = client or KafkaClient.shared(self.settings, self.profile)
+            fetcher = client.fetch_ranges(self.ranges[task])
             amounts = ReadAmounts()
             found = read_columns(
                 fetcher, rows_max=self.rows_max, bytes_max=self.bytes_max, amounts=amounts

@@ -1,9 +1,9 @@
-"""Spark tasks that read, process and encode a micro-batch's records in Python, without the JVM.
+"""Tasks that read, process and encode a micro-batch's records in Python, without the JVM.
 
 In Spark's plan each record becomes a row of the JVM. That is not needed if there is no step, if the
 only step is a pandas or Arrow function, or if Arrow can compute what the steps and sinks compute.
 Then each Python task reads its records from Kafka, runs the steps, and encodes the result. Spark
-only starts the tasks.
+only starts the tasks. The driver may run the only task of a small micro-batch itself.
 
 Every Python worker imports `PythonTask`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -19,6 +19,7 @@ import pyarrow as pa
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
 from eos.errors import AttemptFailedError
+from eos.kafka.client import KafkaClient
 from eos.spark.fused_step import Encode, SinkRows, parsed
 from eos.spark.header_validation import HeaderValidation
 from eos.transform.arrow_expression import NeedsSparkError
@@ -42,13 +43,20 @@ class RangeReader(Protocol):
 
     def in_one_task(self) -> RangeReader: ...
 
-    def rows(self, task: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task, in the order of their offsets in each partition."""
+    def rows(self, task: int, client: KafkaClient | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one task, in the order of their offsets in each partition.
+
+        `client` is the driver's, if the driver reads them itself."""
         ...
 
 
 class TaskPlan(Protocol):
     """The steps of a Python task between reading records and encoding them. Can be pickled."""
+
+    @property
+    def calls_users_function(self) -> bool:
+        """Return whether a step is a Python function of the user."""
+        ...
 
     def with_validation(self, validation: HeaderValidation | None) -> TaskPlan:
         """Return the plan with the dedup of an attempt."""
@@ -70,6 +78,10 @@ class ArrowPlan:
     steps: ArrowSteps
     validation: HeaderValidation | None = None
     sends_early: bool = False  # the task sends record batches before it has read all records
+
+    @property
+    def calls_users_function(self) -> bool:
+        return False
 
     def with_validation(self, validation: HeaderValidation | None) -> ArrowPlan:
         return replace(self, validation=validation)
@@ -107,6 +119,10 @@ class PythonPlan:
     time_zone: str = "UTC"  # of the timestamps that a pandas step gets
     source: StructType | None = None  # the source's columns, for pandas
     validation: HeaderValidation | None = None
+
+    @property
+    def calls_users_function(self) -> bool:
+        return self.rows.part is not None
 
     def with_validation(self, validation: HeaderValidation | None) -> PythonPlan:
         return replace(self, validation=validation)
@@ -158,6 +174,11 @@ class PythonRows:
         task = PythonTask(self.reader, self.plan, encode)
         return tasks.mapInArrow(task, parsed(schema), barrier=barrier)
 
+    def in_driver(self, encode: Encode, client: KafkaClient) -> Iterator[pa.RecordBatch]:
+        """Read, process and `encode` the records of the only task in this process, the driver."""
+        assert self.reader.task_count == 1, "a small micro-batch is one task"
+        return PythonTask(self.reader, self.plan, encode).results(0, client)
+
 
 @dataclass(frozen=True, slots=True)
 class PythonTask:
@@ -169,8 +190,12 @@ class PythonTask:
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         (task,) = (number for batch in numbers for number in batch.column(0).to_pylist())
-        records = CountedRows(self.reader.rows(task))
-        yield from self.encode(records.through(self.plan.sink_rows))
+        yield from self.results(task)
+
+    def results(self, task: int, client: KafkaClient | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield what `encode` returns for the records of a task. `client` is the driver's."""
+        records = CountedRows(self.reader.rows(task, client))
+        return self.encode(records.through(self.plan.sink_rows))
 
 
 def computed_first(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -38,8 +38,14 @@ class WriteStage:
     timeout_ms: int
     crash: Dies
 
-    def write(self, batches: Iterator[pa.RecordBatch], task_attempt: int) -> pa.RecordBatch:
-        """Send the record batches to Kafka in the order they arrive.
+    def write(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        task_attempt: int,
+        client: KafkaClient | None = None,
+    ) -> pa.RecordBatch:
+        """Send the record batches to Kafka in the order they arrive. The driver gives its client,
+        and a worker has one for all of its tasks.
 
         Return the receipts: what was acknowledged for each target partition. In a second attempt of
         the task, send nothing and raise AttemptFailedError.
@@ -55,9 +61,8 @@ class WriteStage:
                 f"attempt {task_attempt} of a writer task sent nothing, because an earlier attempt "
                 "of the task may have sent records",
             )
-        client = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(
-            client,
+            client or KafkaClient.shared(self.settings, self.profile),
             self.transactional_id,
             self.identity,
             self.targets,
