@@ -57,7 +57,8 @@ class Failure:
         """Return the failure that an exception of PySpark describes, even if the JVM has died."""
         links = tuple(_links(error))
         of_python = (link.parameters.get("traceback", "") for link in links)
-        return cls("\n".join([_text(error), *filter(None, of_python)]), links)
+        text = _text(error) if links else f"{type(error).__name__}: {_text(error)}"
+        return cls("\n".join([text, *filter(None, of_python)]), links)
 
     @property
     def raised(self) -> tuple[str, ...]:

@@ -33,8 +33,9 @@ from eos.inspect.producers_live import RowStatus
 from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 
-# Small micro-batches run as one task, large ones with a shuffle, or with an exchange of files if
-# the records do not enter the JVM: each way must survive.
+# Small micro-batches run as one task, large ones with a shuffle. If the records do not enter the
+# JVM, the driver writes small ones itself, and tasks exchange files for large ones. Each way must
+# survive.
 SMALL, LARGE = 500, 51_000
 IN_PYTHON = PIPELINE.replace("transform:\n", "").replace(
     '  - {{python: "pipelines.{module}.transform:passed_on"}}\n', ""
@@ -49,6 +50,14 @@ EVERYWHERE = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
 IN_TURN = [
     f"{point}:{MOMENTS[number // 2 % 2]}:{('python', 'jvm')[number % 2]}"
     for number, point in enumerate(POINTS)
+]
+
+# A driver whose JVM dies goes on: it commits what it writes itself.
+IN_DRIVER = [
+    "first_produce:after:python",
+    "first_produce:before:jvm",
+    "all_acked:before:both",
+    "end_txn_sent:after:python",
 ]
 
 
@@ -75,6 +84,7 @@ AT_THE_OTHER = [
 DEATHS = {
     "all of it": Deaths(AT_THE_OTHER, LARGE, 6, ON_ARROW),
     "one of two": Deaths(IN_TURN, SMALL, 10),
+    "in the driver": Deaths(IN_DRIVER, SMALL, 7, IN_PYTHON),
     "all of it, else": Deaths([at for at in others("both") if at not in AT_THE_OTHER], LARGE, 7),
     "python": Deaths(others("python"), SMALL, 8, IN_PYTHON),
     "jvm": Deaths(others("jvm"), SMALL, 14),

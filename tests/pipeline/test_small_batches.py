@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from support import kafka_io
 from support.brokers import Kafka
 from support.kafka_io import fill_topic
 from support.processes import Connection, connections
-from support.project import PIPELINE, Project, WarmRun
+from support.project import PIPELINE, TRANSFORM, Project, WarmRun
 from support.waiting import wait_until
 
 from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
@@ -27,6 +28,10 @@ pytestmark = pytest.mark.long
 LARGE, SMALL = ONE_TASK_RECORDS_MAX + 100, 40  # partitions get rounded shares of a limit
 FOREVER = PIPELINE.replace("available_now: true", "every: 10 ms")
 RECORDS, WARM, MORE = 4, 10, 20  # of a micro-batch; micro-batches before a look, and after it
+IN_ARROW = "\n\ndef in_arrow(rows):\n    return rows\n"
+IN_ARROW_STEP = """\
+transform: [{{arrow: "pipelines.{module}.transform:in_arrow", returns: "*"}}]
+"""
 _COMMITTED = re.compile(r"micro-batch (\d+) committed")
 
 
@@ -65,10 +70,11 @@ class Ran:
     had_sockets: bool
 
 
-@pytest.fixture(scope="module")
-def ran(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    project = Project.made(tmp_path_factory.mktemp("small"), broker)
-    project.declare(LARGE, partitions=2)
+@contextmanager
+def ran_to_its_end(broker: Kafka, folder: Path, text: str = PIPELINE) -> Iterator[Ran]:
+    project = Project.made(folder, broker)
+    project.declare(LARGE, partitions=2, text=text)
+    (folder / "pipelines" / project.name / "transform.py").write_text(TRANSFORM + IN_ARROW)
     events = project.folder / "state" / "events"
     events.mkdir(parents=True)
     rows = [b"k%d" % n for n in range(100)], [b"%d" % n for n in range(100)]
@@ -82,7 +88,28 @@ def ran(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran
         done = project.run()
         assert done.returncode == 0, done.stderr
         had_sockets = Path(sockets).stat().st_mtime_ns > made_at
+        assert len(kafka_io.read(broker.bootstrap, project.target)) == LARGE + SMALL
         yield Ran(done.stderr, events, Path(sockets), had_sockets)
+
+
+@pytest.fixture(scope="module")
+def ran(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    with ran_to_its_end(broker, tmp_path_factory.mktemp("small")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("step", "jobs_of_small_ones"), [("", 0), (IN_ARROW_STEP, 1)])
+def test_the_driver_writes_few_records_itself_but_calls_no_function_of_the_user(
+    broker: Kafka, tmp_path: Path, step: str, jobs_of_small_ones: int
+) -> None:
+    before, _, rest = PIPELINE.partition("transform:\n")
+    text = f"{before}{step}{rest[rest.index('sink:') :]}"
+    with ran_to_its_end(broker, tmp_path, text) as found:
+        large, *small = executed_by_attempts(found.events)
+        counts = re.findall(r"micro-batch \d+ committed: ([\d,]+) records in", found.said)
+        assert list(large.tasks.values()) == [2]
+        assert len(counts) > 1
+        assert len(small) == jobs_of_small_ones * (len(counts) - 1)
 
 
 def test_a_small_micro_batch_is_one_task_and_a_large_one_has_two_jobs(ran: Ran) -> None:
