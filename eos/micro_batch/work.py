@@ -17,7 +17,7 @@ from eos.micro_batch.jobs import Jobs, is_small
 from eos.micro_batch.records_read import observed, records_read, scanned
 from eos.micro_batch.stages import Stages
 from eos.micro_batch.task_errors import task_error
-from eos.read.decode import RejectedRecords
+from eos.read.rejected_records import RejectedRecords
 from eos.spark import dead_letters
 from eos.spark.dedup_attempt import DedupAttempt
 from eos.spark.dedup_run import REPEAT

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.rejected_records import MALFORMED, Answer
-from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
+from eos.errors import AttemptFailedError, TransformError
 from eos.formats.expressions import (
     Format,
     cast,
@@ -34,7 +34,8 @@ from eos.formats.expressions import (
     wrong_with,
 )
 from eos.formats.schema_ids import PAGE_IDS, id_in, is_unknown
-from eos.read.dedup_by import NO_NULL, Distinct
+from eos.read.dedup_by import Distinct
+from eos.read.rejected_records import RejectedRecords, refusal
 from eos.seal import of_this_process
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _WRONG = "__eos_wrong"  # why a record can't be parsed; null: it can
 _CAUSE = "__eos_cause"
 _METRIC = "eos.refused"
 _RAISED = "refused"
-_OTHERWISE = "set `on_error` to drop or dead_letter"
 # Columns of a rejected record, in addition to Kafka's: the rule's name, and the reason as text.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
@@ -58,19 +58,6 @@ class RecordRule:
     name: str
     condition: str
     on_error: Answer = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedRecords:
-    """The number of records that one rule rejects in a micro-batch, and the position of the first:
-    the lowest by topic, partition and offset."""
-
-    rule: str
-    answer: Answer
-    records: int
-    topic: str = ""
-    partition: int = -1
-    offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,43 +293,7 @@ class Decode:
         if not failing:
             return
         first = min(failing, key=lambda each: (each.topic, each.partition, each.offset))
-        raise self._refusal(first, pipeline)
-
-    def _refusal(self, first: RejectedRecords, pipeline: str) -> RecordRefusedError:
-        record = f"{pipeline}: the record {first.topic}-{first.partition} at offset {first.offset}"
-        others = f", and {first.records - 1} more in this micro-batch" if first.records > 1 else ""
-        fields: dict[str, Any] = {
-            "source_topic": first.topic,
-            "source_partition": first.partition,
-            "source_offset": first.offset,
-            "records": first.records,
-            "rule": first.rule,
-        }
-        if first.rule == NO_NULL and self.distinct is not None:
-            condition = self.distinct.condition
-            return RecordRefusedError(
-                "dedup_column_null",
-                f"{record} has a null in a column of `dedup` (not true: {condition}); nothing of "
-                "the micro-batch is committed",
-                hint="fill the column upstream, or reject such records in a stateless pipeline "
-                "before this one",
-                **fields,
-            )
-        if first.rule == MALFORMED:
-            return RecordRefusedError(
-                "record_malformed",
-                f"{record} can't be decoded by the source's `key` and `value`{others}; nothing of "
-                "the micro-batch is committed",
-                hint=f"correct the schema in the pipeline file, or {_OTHERWISE} in the source",
-                **fields,
-            )
-        return RecordRefusedError(
-            "record_rule_failed",
-            f"{record} does not meet the rule `{first.rule}`{others}; nothing of the micro-batch "
-            "is committed",
-            hint=f"correct the rule in the pipeline file, or {_OTHERWISE} in the rule",
-            **fields,
-        )
+        raise refusal(first, pipeline, self.distinct)
 
 
 def _shared(rows: DataFrame) -> DataFrame:

@@ -15,8 +15,8 @@ from eos.micro_batch.bounds import BoundsReachedError
 from eos.micro_batch.stages import Stages
 from eos.micro_batch.work import MicroBatchWork
 from eos.observe import events
-from eos.read.decode import RejectedRecords
 from eos.read.planned_offsets import require_planned
+from eos.read.rejected_records import RejectedRecords
 from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:

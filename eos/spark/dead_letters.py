@@ -14,7 +14,8 @@ from eos.encode.record_errors import AT
 from eos.encode.stage import SinkSpec
 from eos.formats.expressions import literal
 from eos.kafka.api import TopicPartition
-from eos.read.decode import ERROR, RULE, RejectedRecords
+from eos.read.decode import ERROR, RULE
+from eos.read.rejected_records import RejectedRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

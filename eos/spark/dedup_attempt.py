@@ -39,7 +39,7 @@ from eos.errors import (
 from eos.faults import CrashPlan
 from eos.kafka.api import TopicPartition
 from eos.ledger.record import Ends
-from eos.read.decode import RejectedRecords
+from eos.read.rejected_records import RejectedRecords
 from eos.spark.dedup_columns import (
     accepted,
     accepted_and_dead,

@@ -19,7 +19,6 @@ TOLD = {
 # Made where no person is, and why.
 WITHOUT = {
     ("eos/transaction/coordinator.py", "no request was sent yet"): "stands in until one was",
-    ("eos/kafka/transaction_client.py", "this client has no transaction profile"): "our mistake",
 }
 
 

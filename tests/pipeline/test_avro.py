@@ -31,7 +31,8 @@ from eos.micro_batch.java_client_errors import avro_refusal
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read import decode as decode_module
-from eos.read.decode import Decode, RejectedRecords
+from eos.read.decode import Decode
+from eos.read.rejected_records import RejectedRecords
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
 from eos.startup.registered_schemas import with_latest

@@ -19,7 +19,7 @@ from eos.errors import RecordRefusedError
 from eos.micro_batch.task_errors import task_error
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
-from eos.read.decode import RejectedRecords
+from eos.read.rejected_records import RejectedRecords
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
 from eos.transform.functions import load

@@ -14,8 +14,9 @@ from support.spark_session import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.formats.expressions import Format
-from eos.read.decode import Decode, RecordRule, RejectedRecords
+from eos.read.decode import Decode, RecordRule
 from eos.read.dedup_by import Distinct
+from eos.read.rejected_records import RejectedRecords
 from eos.transform.functions import apply
 from eos.transform.plan_check import check_stream
 from eos.transform.sql import Query

@@ -32,8 +32,9 @@ from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
 from eos.ledger.record import Position
 from eos.plan.plan import Plan, plan
-from eos.read.decode import ERROR, RULE, RejectedRecords
+from eos.read.decode import ERROR, RULE
 from eos.read.ranges import divide
+from eos.read.rejected_records import RejectedRecords
 from eos.seal import crossed
 from eos.spark.arrow_source import SPARK_SCHEMA as SOURCE
 from eos.spark.arrow_source import ArrowSource

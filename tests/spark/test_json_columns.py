@@ -15,7 +15,8 @@ from support.spark_session import local_spark
 from eos.formats.expressions import Format, quoted
 from eos.formats.json_columns import JsonParser
 from eos.formats.json_schema import json_fields, left_of
-from eos.read.decode import Decode, RecordRule, RejectedRecords
+from eos.read.decode import Decode, RecordRule
+from eos.read.rejected_records import RejectedRecords
 from eos.testing import require_same_rows
 
 pytestmark = pytest.mark.spark
