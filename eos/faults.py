@@ -171,7 +171,7 @@ class TaskFault:
         unfinished = self._mark.with_name(f"{self._mark.name}.{os.getpid()}")
         unfinished.write_text(" ".join(map(str, chain)), encoding="ascii")
         try:
-            self._mark.hardlink_to(unfinished)  # succeeds in one task only
+            self._mark.hardlink_to(unfinished)  # only the first task can create the link
         except FileExistsError:
             return
         finally:

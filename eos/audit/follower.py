@@ -163,7 +163,8 @@ class Follower:
             self._end.wait(self.pause_s(time.monotonic() - start))
 
     def pause_s(self, update_s: float) -> float:
-        """Return how long to pause after an update that took so long."""
+        """Return the pause after an update that took `update_s` seconds: longer after a longer
+        one."""
         return max(self._every_s, min(_PAUSE_FACTOR * update_s, _PAUSE_S_MAX))
 
     def _caught_up(self, deadline: Deadline) -> ProjectionResult:

@@ -113,9 +113,11 @@ class ProducerStates:
         return self.entries[key].state.epoch > self.aborted.get(key.producer_id, -1)
 
     def apply(self, record: LedgerRecord, marker: Marker | None) -> list[Finding]:
-        """Replay a committed transaction. `marker` is its marker on the ledger.
+        """Apply the record batches of a committed transaction to the producer states.
 
-        Return the verdicts that differ from the broker's, which acknowledged everything.
+        `marker` is the transaction's commit marker in the ledger's partition. The broker has
+        acknowledged all of these record batches. Return a finding for each one that would not be
+        accepted by these states.
         """
         found = list(self._fenced(record, marker))
         self._note_aborted(record)

@@ -3,8 +3,8 @@
 Spark resolves a checkpoint's location by the rules of its JVM: a path without a scheme belongs to
 the file system in `fs.defaultFS`, which may be HDFS. So the driver reads such a path from the local
 disks only if the default is local (`files_for`). Local files are read without the JVM: that is
-faster than Py4J, and a command line tool needs no Spark for it. Nor does it for a bucket of S3,
-which a run reads through Hadoop (`bucket_files`).
+faster than Py4J, and commands such as `eos verify` need no Spark. Commands read a bucket of S3
+without Spark, too (`bucket_files`); a run reads it through Hadoop.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def numbers(texts: Any) -> Any:
 
 
 def _are_plain(texts: Any) -> bool:
-    """Return whether all texts are 1 to 18 digits, ignoring nulls. So a faster cast is possible."""
+    """Return whether all texts but nulls are 1 to 18 digits. Then a faster cast can be used."""
     if texts.null_count:
         texts = texts.drop_null()
     lengths = values_of(pc.binary_length(texts))

@@ -99,7 +99,7 @@ class TableRestore:
                     commit_properties=properties,
                     post_commithook_properties=hooks,
                 )
-            else:  # the library does not restore a table to its newest version
+            else:  # nothing to restore, and the library raises an error for the newest version
                 found.create_write_transaction(
                     [],
                     "append",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eos.protobuf.message import Message
 
 PARSED = {"key": "__eos_key", "value": "__eos_value"}
-# Formats that a schema registry knows, as messages name them.
+# Formats that a schema registry has, with their names in error messages.
 SCHEMA_KINDS = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if a part was unreadable
 _IS_READ = "__eos_is_read"  # in a parsed Avro struct: true if it was readable

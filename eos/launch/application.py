@@ -1,8 +1,8 @@
 """An application in the cluster, as spark-submit sees it: submitted, running, ended.
 
 With `--deploy-mode cluster` spark-submit's JVM is no part of the pipeline. It submits the driver,
-logs its status, and ends after it. Its exit code is not that of the driver, which is read from the
-status.
+logs the driver's status, and ends after it. Its own exit code says nothing about the driver, so the
+driver's exit code is read from the logged status.
 """
 
 from __future__ import annotations

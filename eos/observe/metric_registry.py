@@ -46,7 +46,8 @@ class MetricRegistry:
         return self._metric(Histogram, name, text, labels, buckets=BUCKETS)
 
     def watch(self, threads: Sequence[ObserverThread]) -> None:
-        """Add the numbers of events that observers lost, and at which they failed."""
+        """Add two counters for each observer: events that were dropped because it was too slow, and
+        events at which it raised an error."""
         self.collected.register(_Observers(self.pipeline, threads))
 
     def bounded(self, label: str, value: str) -> str:

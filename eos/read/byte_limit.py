@@ -136,8 +136,8 @@ def _cut(sections: Iterable[_Section], share: float) -> int:
 
 
 def _between_batches(span: Span, cut: int, found: BatchSample | None) -> int:
-    """Return the end of the record batch before a cut, so that no record batch is read twice. It is
-    the end of the first record batch if the cut is inside that."""
+    """Return the end of the last record batch that ends before the offset `cut`, so that no record
+    batch is read twice. If `cut` is inside the first record batch, return the end of that one."""
     start, end = span
     if found is None:
         return max(cut, start + 1)

@@ -58,7 +58,7 @@ class RunLock:
     """
 
     def __init__(self, planned: Plan, run_id: str = "") -> None:
-        """`run_id` is the id of a run that looks for its stop marker."""
+        """`run_id` is the id of this run. `eos stop` writes a stop marker with that id."""
         self._pipeline, self.run_id = planned.names.pipeline, run_id
         self._stops, self._is_dataframe = planned.names.stops, planned.is_dataframe
         path = planned.names.lock

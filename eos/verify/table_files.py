@@ -91,7 +91,8 @@ class TableFiles:
 
 
 def _difference(store: TableStore, file: FileAction) -> str | None:
-    """Return how a file differs from the log; "" if it does not, and None if it is elsewhere."""
+    """Return how a data file differs from its entry in the table's log; "" if it does not. Return
+    None if the file is outside of the table's folder and can't be read here."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -58,6 +58,6 @@ class TableStore:
         place = local_path(name)
         if place is None:
             return None
-        if place.is_absolute():  # of a shallow clone, or of a converted table
+        if place.is_absolute():  # the table is a shallow clone, or was converted from Parquet
             return None if self.folder.local is None else place.open("rb")
         return self.folder.open_read(name)

@@ -56,8 +56,8 @@ class Scratch:
 def unpack_into(codec: int, payload: Any, scratch: Scratch) -> memoryview:
     """Return the uncompressed records of a payload, which are valid until `scratch` is used again.
 
-    Payloads with gzip, an unusual frame, damage or more than 16 MiB are left to `unpack`. That
-    function returns the bytes in new memory, or raises BrokenPayloadError.
+    For gzip, for a frame that does not say its size, for damaged payloads and for more than 16 MiB,
+    this calls `unpack`, which returns the bytes in new memory or raises BrokenPayloadError.
     """
     view = memoryview(payload)
     try:

@@ -66,7 +66,8 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """Rows `start` to `end` (exclusive) for one record batch, and its maximum size in bytes."""
+    """Rows `start` to `end` (exclusive) for one record batch, which may have at most `bytes_max`
+    bytes."""
 
     start: int
     end: int
