@@ -17,10 +17,13 @@ from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2
 LIFE_S = 75  # Kafka's Java client renews no ticket within a minute of the last one
+# With a step, so that Spark's tasks read and write. The driver would write few records itself.
 PIPELINE = """
 version: 1
 name: {name}
 source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - {{python: "pipelines.{module}.transform:passed_on"}}
 sink: {{kafka: {{topic: {target}}}}}
 trigger: {{available_now: true}}
 """

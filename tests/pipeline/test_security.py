@@ -46,10 +46,13 @@ def own(tmp_path: Path, secured: SecuredKafka, warm: WarmDriver) -> Project:
     return made
 
 
+# With a step, so that Spark's tasks read and write. The driver would write few records itself.
 PIPELINE = """
 version: 1
 name: {name}
 source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - {{python: "pipelines.{module}.transform:passed_on"}}
 sink: {{kafka: {{topic: {target}}}}}
 trigger: {{available_now: true}}
 """

@@ -22,10 +22,13 @@ from support.waiting import wait_until
 from eos.login.tokens import claims
 
 RECORDS, PARTITIONS = 600, 2
+# With a step, so that Spark's tasks read and write. The driver would write few records itself.
 PIPELINE = """
 version: 1
 name: {name}
 source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - {{python: "pipelines.{module}.transform:passed_on"}}
 sink: {{kafka: {{topic: {target}}}}}
 trigger: {{available_now: true}}
 """
