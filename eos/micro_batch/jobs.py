@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 # A micro-batch of at most this many offsets runs as one task, without a shuffle: with so few
 # records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-# A micro-batch of at most this many offsets needs no Spark job on one machine.
-DRIVER_RECORDS_MAX = 10_000
 # The part of the transaction timeout within which all writers must finish. The rest is for the
 # ledger record, the group offsets and EndTxn.
 _WRITER_SHARE = 0.8
@@ -158,10 +156,12 @@ class Jobs:
         only, which may hang or use much memory without harm to the driver. And the driver of a
         cluster may have little memory, and be far from the brokers.
         """
-        is_few = self.is_in_one_task and self.ranges.records_max <= DRIVER_RECORDS_MAX
         is_one_machine = self.stages.reader.slots > 0
-        has_task_fault = bool(self.stages.crash.tasks)  # of a test, which kills a worker
-        return is_few and is_one_machine and not (rows.plan.calls_users_function or has_task_fault)
+        needs_worker = (
+            rows.plan.calls_users_function
+            or bool(self.stages.crash.tasks)  # of a test, which kills a worker
+        )
+        return self.is_in_one_task and is_one_machine and not needs_worker
 
     def _in_driver(self, rows: PythonRows, targets: Targets) -> Sequence[Any]:
         """Read, process, encode and write the records in this process, and return the receipts."""
