@@ -157,10 +157,8 @@ class Jobs:
         cluster may have little memory, and be far from the brokers.
         """
         is_one_machine = self.stages.reader.slots > 0
-        needs_worker = (
-            rows.plan.calls_users_function
-            or bool(self.stages.crash.tasks)  # of a test, which kills a worker
-        )
+        # Task faults are those of a test, which kills a worker.
+        needs_worker = rows.plan.calls_users_function or bool(self.stages.crash.tasks)
         return self.is_in_one_task and is_one_machine and not needs_worker
 
     def _in_driver(self, rows: PythonRows, targets: Targets) -> Sequence[Any]:

@@ -37,6 +37,7 @@ STEPS: tuple[tuple[Any, str, str], ...] = (
     (TargetGuard, "require_same", "targets"),
     (Jobs, "write_in_python", "job described"),
     (Jobs, "write_rows", "job described"),
+    (Jobs, "_in_driver", "records written"),
     (jobs, "collected", "job"),
     (LiveSource, "topic_ids", "source topics"),
     (MicroBatches, "_commit", "offsets, end"),
