@@ -124,9 +124,7 @@ def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
             # arrives just before the last process ends would be missed.
             is_running = any(process.poll() is None for process in running)
             _accept_jars(jars, work, folder, failures)
-            time.sleep(
-                _POLL_S if is_running else 0
-            )  # poll the folder: Ivy reports no progress of a file
+            time.sleep(_POLL_S if is_running else 0)  # Ivy reports no progress of single files
     return failures
 
 

@@ -27,7 +27,7 @@ _SETUP = {
 
 
 def task_error(failure: Failure) -> EosError:
-    """Return the project's error for a failed Spark job.
+    """Return the project's error for a failed Spark job, or for the driver's own work on records.
 
     If a task raised a project error, that error is returned. A cause that a retry would meet again
     becomes a final error. Any other failure becomes an AttemptFailedError, which is retried.
@@ -45,7 +45,8 @@ def task_error(failure: Failure) -> EosError:
         return final
     reason = _last_words(failure.text)
     hint = next((hint for mark, hint in _SETUP.items() if mark in reason), "")
-    return AttemptFailedError("spark_job_failed", f"the Spark job failed: {reason}", hint=hint)
+    what = "the work on the records" if failure.is_of_python else "the Spark job"
+    return AttemptFailedError("spark_job_failed", f"{what} failed: {reason}", hint=hint)
 
 
 def data_loss(failure: Failure) -> EosError | None:

@@ -125,8 +125,8 @@ def _rename(planned: Plan, change: LedgerChange) -> None:
                 raise UnavailableError(
                     "checkpoint_rename_failed",
                     f"{old} can't be renamed to {new} ({error.strerror or error})",
-                    hint=f"rename {old} by hand: the ledger is changed already"
+                    hint="the ledger is changed already: rename the folder by hand"
                     if change.after
-                    else "nothing was changed: check the rights of this user, then try again",
+                    else "the ledger was not changed: check this user's rights, then try again",
                     path=old,
                 ) from error

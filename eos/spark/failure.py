@@ -51,14 +51,17 @@ class Failure:
 
     text: str
     links: tuple[Link, ...] = ()
+    is_of_python: bool = False  # no Java exception: the driver's own work failed, or the JVM died
 
     @classmethod
     def of(cls, error: BaseException | None) -> Failure:
         """Return the failure that an exception of PySpark describes, even if the JVM has died."""
         links = tuple(_links(error))
         of_python = (link.parameters.get("traceback", "") for link in links)
-        text = _text(error) if links else f"{type(error).__name__}: {_text(error)}"
-        return cls("\n".join([text, *filter(None, of_python)]), links)
+        is_of_python = error is not None and not links
+        kind = f"{type(error).__name__}: " if is_of_python else ""  # the text may lack the cause
+        text = "\n".join([f"{kind}{_text(error)}", *filter(None, of_python)])
+        return cls(text, links, is_of_python)
 
     @property
     def raised(self) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ def test_a_folder_that_can_not_be_renamed_is_told_and_left_behind_all_the_same(
     monkeypatch.setattr(LocalFiles, "rename", refuse)
     done = pipeline.recover("--set-checkpoint-aside", "--yes")
     assert (done.code, "(Permission denied)" in done.err) == (5, True)
-    assert "by hand: the ledger is changed already" in done.err
+    assert "the ledger is changed already: rename the folder by hand" in done.err
     with pipeline.running() as run:
         assert run.location.endswith("/0002")
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.kafka_io import fill_topic
-from support.processes import peak_mb, workers
+from support.processes import peak_mb, pipeline_processes, workers
 from support.project import Project
 
 pytestmark = pytest.mark.long
 
-WORKER_MB_MAX = 250
+WORKER_MB_MAX, DRIVER_MB_MAX = 250, 450
 SMALL_RECORDS, SMALL_BYTES = 800_000, 180
 LARGE_RECORDS, LARGE_BYTES = 10_000, 10_000
+DRIVER_RECORDS = 40_000  # a small micro-batch
 MARK = "EOS_TEST_MEMORY"
 
 # Both topics in one micro-batch, through the shuffle: the workers do every kind of task.
@@ -43,15 +45,17 @@ def rows(count: int, size: int) -> tuple[list[bytes], list[bytes]]:
 
 
 @contextmanager
-def watched(variable: str) -> Iterator[dict[str, float]]:
-    """Peak memory of each Python worker, by its process, as long as it is entered."""
+def watched(
+    variable: str, processes: Callable[[str], Iterator[Path]] = workers
+) -> Iterator[dict[str, float]]:
+    """Peak memory of each of these processes, by its id, as long as it is entered."""
     peaks: dict[str, float] = {}
     is_over = threading.Event()
 
     def watch() -> None:
         # A peak stays in /proc as long as its process: a look now and then is enough.
         while not is_over.wait(0.1):
-            for process in workers(variable):
+            for process in processes(variable):
                 peaks[process.name] = max(peaks.get(process.name, 0.0), peak_mb(process))
 
     thread = threading.Thread(target=watch)
@@ -78,3 +82,15 @@ def test_a_worker_stays_small_in_a_large_micro_batch(project: Project, more: str
     assert f"micro-batch 0 committed: {records:,} records in, {records:,} out" in done.stderr
     assert max(peaks.values(), default=0) > 60, f"only the workers' parent was seen: {peaks}"
     assert max(peaks.values()) < WORKER_MB_MAX, peaks
+
+
+def test_the_driver_stays_small_in_a_small_micro_batch_of_large_records(project: Project) -> None:
+    """It reads, encodes and writes them itself: 400 MB."""
+    fill_topic(project.broker.bootstrap, project.source, rows(500, LARGE_BYTES), DRIVER_RECORDS)
+    text = PIPELINE.replace("topics: [{source}, {source}.large]", "topic: {source}")
+    project.declare(DRIVER_RECORDS * 2, text=text)
+    with watched(f"{MARK}={project.name}", pipeline_processes) as peaks:
+        done = project.run(**{MARK: project.name})
+    assert done.returncode == 0, done.stderr
+    assert f"micro-batch 0 committed: {DRIVER_RECORDS:,} records in" in done.stderr
+    assert 100 < max(peaks.values(), default=0) < DRIVER_MB_MAX, peaks

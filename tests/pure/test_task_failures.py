@@ -65,6 +65,12 @@ def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
     assert bool(told.hint) == bool(hint)
 
 
+def test_an_error_of_the_drivers_own_work_is_told_with_its_kind() -> None:
+    """Its text alone says nothing, and there was no Spark job."""
+    found = task_error(Failure.of(KeyError("offset")))
+    assert found.message == "the work on the records failed: KeyError: 'offset'"
+
+
 def test_an_interrupt_is_told_without_the_colon_before_it() -> None:
     error = Failure("An error occurred while calling o1.collect.\n: java.lang.InterruptedException")
     assert task_error(error).message == "the Spark job failed: java.lang.InterruptedException"

@@ -95,6 +95,15 @@ def workers(variable: str) -> Iterator[Path]:
             yield process
 
 
+def pipeline_processes(variable: str) -> Iterator[Path]:
+    """The Python processes with this `NAME=value` that run a pipeline: launcher and driver."""
+    for process in _processes():
+        command = _read(process / "cmdline")
+        is_ours = b"python" in command and b"pyspark" not in command and b"java" not in command
+        if is_ours and variable.encode() in _read(process / "environ").split(b"\0"):
+            yield process
+
+
 def peak_mb(process: Path) -> float:
     """The most memory that a process ever had resident; 0 if it has ended."""
     for line in _read(process / "status").splitlines():
