@@ -1,5 +1,5 @@
-"""Where does a run resume? This module checks the target topics, reads the position from the
-ledger, and checks that the source still has the next records."""
+"""Where does a run resume? This module takes the position from the last ledger record, and checks
+that the source still has the next records. It also checks and creates the target topics."""
 
 from __future__ import annotations
 

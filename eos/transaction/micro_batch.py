@@ -214,7 +214,10 @@ class MicroBatches:
                 if outcome in (Outcome.COMMITTED, Outcome.IN_DOUBT):
                     raise
                 self._list_failed(batch_id, number, error)
-                if outcome is Outcome.FENCED or not self._abort(batch_id, number, error, outcome):
+                if outcome is Outcome.FENCED:
+                    raise
+                will_retry = self._abort(batch_id, number, error, outcome)
+                if not will_retry:
                     raise
 
     def _outcome(self, error: Exception, number: int, *, is_committed: bool) -> Outcome:
