@@ -30,7 +30,7 @@ def read_records(
 ) -> list[StoredRecord]:
     """Return the records of a range, and add the markers between them to `markers`."""
     found: list[StoredRecord] = []
-    size, position = 0, offset_start
+    size, position, offsets = 0, offset_start, range(offset_start, offset_end)
     error: int | None = None  # None: no answer yet
     while position < offset_end:
         if deadline.has_passed:
@@ -50,14 +50,14 @@ def read_records(
         before, listed = position, result.aborted_transactions or ()
         visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
         for batch in batches(bytes(result.records or b"")):
+            if position >= offset_end:
+                break  # a Fetch response of 1 MB may hold thousands of further batches
             is_wanted = batch.last_offset >= offset_start
             if isinstance(batch, Batch):
                 _add_marker(markers, partition, batch)
                 is_visible = visibility.of(batch) or not committed
                 is_wanted &= batch.offset < offset_end and is_visible and not batch.is_control
-            for record in _records(partition, batch) if is_wanted else ():
-                if not offset_start <= record.offset < offset_end:
-                    continue
+            for record in _records(partition, batch, offsets) if is_wanted else ():
                 if len(found) == records_max or size >= bytes_max:
                     return found
                 found.append(record)
@@ -81,10 +81,11 @@ def _add_marker(markers: list[Marker] | None, partition: TopicPartition, batch: 
         markers.append(marker)
 
 
-def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord]:
+def _records(partition: TopicPartition, batch: Batch | Old, offsets: range) -> list[StoredRecord]:
+    """Return the batch's records with these offsets."""
     try:
         if isinstance(batch, Old):
             raise BrokenPayloadError("its format is older than Kafka 0.11")
-        return stored_records(batch)
+        return [each for each in stored_records(batch) if each.offset in offsets]
     except BrokenPayloadError as error:
         raise unreadable(partition, batch.last_offset, str(error)) from error
