@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from eos import log_lines, private_files
 from eos.errors import EosError, UsageError, report
-from eos.launch import application, driver, spark, startup_signals
+from eos.launch import application, driver, java_compiler, spark, startup_signals
 from eos.launch.cluster_mode import ClusterMode, cluster_mode
 from eos.launch.java_wheel import ensure_java
 from eos.launch.native_library import ensure_native
@@ -254,6 +254,11 @@ def _application(
         found, java.home, master, logs, project, is_elsewhere=is_elsewhere
     )
     environment = run.environment(environment)
+    if not is_elsewhere:
+        notes = java_compiler.notes_of(pipelines, logs)
+        compiler = java_compiler.java_options(pipelines, notes, master)
+        environment = spark.with_java_options(environment, *compiler)
+        environment |= java_compiler.environment(notes)
     if options.log_format == log_lines.CONSOLE and not options.are_several:
         environment |= terminal()
     archive = spark.archive(found, java, master, arguments)

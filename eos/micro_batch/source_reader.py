@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from eos.checkpoint.offset_log import Ranges
 from eos.errors import EosError
@@ -81,6 +81,7 @@ class SourceReader:
         self._is_translatable = True
         self._next_spark_attempts = 1
         self._spark_attempts = 0  # how many further attempts Spark runs
+        self.rows_went_to: set[Literal["jvm", "python"]] = set()  # in this run
 
     @property
     def name(self) -> str:
@@ -102,6 +103,7 @@ class SourceReader:
         records that `validation` accepts, if it is given; ask `validates` before. And it sends only
         `columns` to the JVM, if they are given; the others are null.
         """
+        self.rows_went_to.add("jvm")
         if not self._is_arrow and self._plan.bytes_max is not None:
             # `frame` has all that Spark planned. With filters, each part would read all of it.
             wanted = ranges.remaining(floors)
@@ -179,6 +181,7 @@ class SourceReader:
         """
         plan = self._task_plan
         assert plan is not None, "asked by `is_in_python`"
+        self.rows_went_to.add("python")
         source = self._source(ranges, floors, targets=targets)
         return PythonRows(frame.sparkSession, source, plan.with_validation(validation))
 

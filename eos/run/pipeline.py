@@ -22,6 +22,7 @@ from eos.errors import EosError
 from eos.faults import CrashPlan
 from eos.kafka.client import KafkaClient
 from eos.launch import startup_signals
+from eos.launch.java_compiler import leave_note
 from eos.ledger.record import Ends, LedgerRecord
 from eos.local.processes import await_address
 from eos.micro_batch.bounds import find_bounds, require_cuttable
@@ -380,6 +381,8 @@ class _Run:
                     raise cause_of(query, error, batches) from error
             if is_final(query.error):
                 raise query.error
+        if went_to := query.stages.reader.rows_went_to:
+            leave_note(name, is_in_python=went_to == {"python"})
         is_bounded = query.stages.bounds is not None
         reached = "read up to --until" if is_bounded else self.planned.reason_to_end
         reason = self.stopping.reason or reached

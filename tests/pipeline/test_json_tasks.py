@@ -5,6 +5,7 @@ A large micro-batch sends the JVM only the columns that the step needs. A small 
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from support import json_texts, kafka_io
 from support.brokers import Kafka
 from support.project import Project, WarmDriver
 
+from eos.launch.java_compiler import NOTES
 from eos.testing import outside
 
 PARTITIONS = 4
@@ -104,7 +106,8 @@ def test_the_records_are_those_of_sparks_source(
 def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
     project: Project, records: int
 ) -> None:
-    """A malformed record in the second micro-batch of four: Spark runs it and the third."""
+    """A malformed record in the second micro-batch of four: Spark runs it and the third. The note
+    for the next run's JVM says so."""
     micro_batches = 4
     project.declare(records, PARTITIONS, PLAIN)
     kafka_io.create_topics(project.broker.bootstrap, 1, project.source)
@@ -116,8 +119,12 @@ def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
 
     every = range(records * micro_batches)
     outside.fill(project.broker.bootstrap, project.source, map(record, every))
-    done = project.run_warm()
+    note = project.folder / "in-python"
+    note.touch()
+    notes = {NOTES: json.dumps({project.name: str(note)})}
+    done = project.run_warm(**notes)
     assert done.returncode == 0, done.stderr
+    assert not note.exists()
     out, dead = outputs(project)
     assert out == sorted(
         (b"%d" % number, b'{"next":%d,"name":"n"}' % (number + 1))
@@ -130,3 +137,7 @@ def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
     assert done.stderr.count("Spark has to run the steps") == 1
     assert ", attempt 2" not in done.stderr
     assert done.stderr.count(" committed: ") == micro_batches
+    outside.fill(project.broker.bootstrap, project.source, map(record, range(10)))
+    done = project.run_warm(**notes)
+    assert done.returncode == 0, done.stderr
+    assert note.exists(), "Python tasks ran the steps on all records"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,12 @@ from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.errors import RecordRefusedError, TransformError
 from eos.faults import CrashPlan
 from eos.kafka.target_partitions import Targets
+from eos.launch.java_compiler import is_surely_in_python
 from eos.plan.plan import Plan, plan
 from eos.seal import crossed
-from eos.spark.fused_step import FusedStep
+from eos.spark.arrow_source import SPARK_SCHEMA as SOURCE_SCHEMA
+from eos.spark.fused_step import FusedStep, parsed
+from eos.spark.python_plan import python_plan
 from eos.spark.steps import encodable, mapped, projected
 from eos.spark.tasks import EncodeTask
 from eos.transform.functions import Function
@@ -244,3 +248,22 @@ def test_numbers_are_cut_off_where_spark_is_told_so(spark, tmp_path):
         spark.conf.unset(setting)
     with pytest.raises(Exception, match="half"):
         encoded(encodable(made, spark.sql(ROWS)), made)
+
+
+@pytest.mark.parametrize(
+    "returns", [KAFKAS, "value BINARY", "*", "*, id INT", "value INT, HEADERS STRING"]
+)
+@pytest.mark.parametrize("kind", ["", "arrow", "pandas"])
+def test_a_jvm_without_its_optimizing_compiler_gets_no_rows(spark, tmp_path, kind, returns):
+    """The launcher decides that from the file alone, and never against `python_plan`."""
+    made = planned(tmp_path, "topic: out", kind or "arrow", returns)
+    path = tmp_path / "pipeline.yaml"
+    if kind:
+        step = f'{{{kind}: "mine:{kind}", returns: "{returns}"}}'
+        path.write_text(path.read_text() + f"transform: [{step}]\n")
+    else:
+        made = replace(made, transforms=())
+    if is_surely_in_python(load_pipeline(path, {})):
+        assert python_plan(made, spark, parsed(SOURCE_SCHEMA)) is not None
+    else:
+        assert kind == "pandas" or "HEADERS" in returns

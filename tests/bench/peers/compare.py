@@ -40,7 +40,7 @@ class Comparison:
                 self.folder,
                 stack,
                 self.left_out,
-                has_delta=self.workload.kind == "delta",
+                self.workload.kind,
             )
             for number in range(rounds + 1):
                 for name in rotated(list(programs), number):
@@ -98,15 +98,14 @@ def start_peers(
     folder: Path,
     stack: ExitStack,
     left_out: dict[str, str],
-    *,
-    has_delta: bool = False,
+    kind: str = "copy",
 ) -> tuple[dict[str, Program], list[Run]]:
     """Return the programs that started, which `stack` ends, and a failed run of each other one."""
     programs: dict[str, Program] = {}
     failed: list[Run] = []
     for name in names:
         try:
-            place = Place(broker.bootstrap, folder / name, has_delta)
+            place = Place(broker.bootstrap, folder / name, kind)
             program = PEERS[name].start(name, broker, place)
         except LeftOutError as error:
             left_out[name] = str(error)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.arms import CHECKOUT, MASTER, command
 from bench.peers.fetch import PROGRAMS, java_words, python_of
 from bench.peers.program import Program
+from bench.peers.programs.eos_peer import written
+from bench.peers.programs.turns import Turn
 
-from eos.launch import spark
+from eos.config.load import load_pipeline
+from eos.launch import java_compiler, spark
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.java import find_java
 
@@ -30,11 +34,11 @@ _OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _PACKAGES]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a program runs: Kafka's address, a folder of its own, and with Delta's jars or not."""
+    """Where a program runs: Kafka's address, a folder of its own, and the kind of its turns."""
 
     bootstrap: str
     folder: Path
-    has_delta: bool = False
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -86,15 +90,27 @@ def _confluent(place: Place) -> Command:
 
 def _on_spark(script: str, *more: str) -> Callable[[Place], Command]:
     def submitted(place: Place) -> Command:
-        words = [*command(with_delta=place.has_delta), str(PROGRAMS / script)]
+        words = [*command(with_delta=place.kind == "delta"), str(PROGRAMS / script)]
         around = spark.environment(
             spark.find_spark(), find_java().home, MASTER, place.folder, CHECKOUT
         )
         path = f"{around['PYTHONPATH']}{os.pathsep}{TESTS}"
         environment = {**around, "PYTHONPATH": path}
+        if script == "eos_peer.py":
+            environment = spark.with_java_options(environment, *_java_options(place))
         return Command([*words, "PORT", place.bootstrap, str(place.folder), *more], environment)
 
     return submitted
+
+
+def _java_options(place: Place) -> Sequence[str]:
+    """Return what `eos run` adds to the JVM's options for a pipeline of these turns."""
+    turn = Turn(place.kind, "source", "target", 1, 1, io.StringIO())
+    pipeline = load_pipeline(written(turn, place.folder / "example"))
+    notes = java_compiler.notes_of([pipeline], place.folder)
+    if place.kind == "json":  # as after the first run, whose rows Python tasks had processed
+        notes[pipeline.name].touch()
+    return java_compiler.java_options([pipeline], notes, MASTER)
 
 
 _ALL = frozenset({"copy", "fan_out", "json"})

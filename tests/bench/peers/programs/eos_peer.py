@@ -45,6 +45,27 @@ UNCHANGED = "def unchanged(rows):\n    return rows\n"
 FASTEST = "{every: 1 millisecond}"  # a micro-batch whenever there are records
 
 
+def written(turn: Turn, folder: Path) -> Path:
+    """Write the turn's pipeline into a project's folder, and return its file."""
+    value = ", value: json" if turn.kind in {"json", "delta"} else ""
+    path = folder / "lake" / turn.target
+    table = f"\n  delta: [{{path: {path}, columns: [order_id, customer, amount, gross]}}]"
+    text = PIPELINE.format(
+        name=turn.target.replace(".", "-"),
+        source=turn.source,
+        batch=turn.batch,
+        steps=STEPS[turn.kind],
+        sinks="\n".join(f"    - {{topic: {topic}{value}}}" for topic in turn.targets),
+        tables=table if turn.kind == "delta" else "",
+        trigger=FASTEST if turn.is_endless else "{available_now: true}",
+    )
+    place = folder / "pipelines" / turn.target / "pipeline.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+    (place.parent / "unchanged.py").write_text(UNCHANGED)
+    return place
+
+
 class Peer:
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self.bootstrap, self.folder = bootstrap, folder
@@ -55,26 +76,7 @@ class Peer:
     def run(self, turn: Turn) -> None:
         if turn.is_endless:
             threading.Thread(target=self.stop_after, args=(turn,), daemon=True).start()
-        pipeline.run(self.pipeline(turn), RunOptions(str(self.profile), self.bootstrap))
-
-    def pipeline(self, turn: Turn) -> Path:
-        value = ", value: json" if turn.kind in {"json", "delta"} else ""
-        path = self.folder / "lake" / turn.target
-        table = f"\n  delta: [{{path: {path}, columns: [order_id, customer, amount, gross]}}]"
-        text = PIPELINE.format(
-            name=turn.target.replace(".", "-"),
-            source=turn.source,
-            batch=turn.batch,
-            steps=STEPS[turn.kind],
-            sinks="\n".join(f"    - {{topic: {topic}{value}}}" for topic in turn.targets),
-            tables=table if turn.kind == "delta" else "",
-            trigger=FASTEST if turn.is_endless else "{available_now: true}",
-        )
-        place = self.folder / "pipelines" / turn.target / "pipeline.yaml"
-        place.parent.mkdir(parents=True)
-        place.write_text(text)
-        (place.parent / "unchanged.py").write_text(UNCHANGED)
-        return place
+        pipeline.run(written(turn, self.folder), RunOptions(str(self.profile), self.bootstrap))
 
     @staticmethod
     def stop_after(turn: Turn) -> None:

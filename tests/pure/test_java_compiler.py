@@ -1,0 +1,126 @@
+"""For which runs the launcher leaves out Java's optimizing compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.config.load import load_pipeline
+from eos.config.model import PipelineFile
+from eos.launch.java_compiler import (
+    WITHOUT_C2,
+    environment,
+    java_options,
+    leave_note,
+    notes_of,
+)
+
+STAMP = "{id: header(p), epoch: header(e), sequence: header(s)}"
+IN_PYTHON = {
+    "copy": {},
+    "several sinks": {"sink": "[{topic: out}, {topic: more, partition: partition}]"},
+    "arrow": {"transform": '[{arrow: "mine:step", returns: "*"}]'},
+    "pandas": {"transform": '[{pandas: "mine:step", returns: "key BINARY, value BINARY"}]'},
+    "dedup": {"dedup": f"{{producer: {STAMP}, scope: producer}}"},
+}
+IN_THE_JVM = {
+    "sql": {"transform": '[{sql: "SELECT * FROM input"}]'},
+    "a function of DataFrames": {"transform": '[{python: "mine:step"}]'},
+    "two steps": {
+        "transform": '[{arrow: "mine:a", returns: "*"}, {arrow: "mine:b", returns: "*"}]'
+    },
+    "pandas with headers": {"transform": '[{pandas: "mine:step", returns: "*"}]'},
+    "json": {"value": '{json: "id BIGINT"}'},
+    "text": {"key": "string"},
+    "a rule": {"expect": '[{name: a, rule: "value IS NOT NULL"}]'},
+    "Spark's reader": {"reader": "spark"},
+    "json out": {"sink": "{topic: out, value: json}"},
+    "a condition": {"sink": '{topic: out, where: "value IS NOT NULL"}'},
+    "headers out": {"sink": '{topic: out, headers: {a: "key"}}'},
+    "a Delta table": {"delta": "[{path: /lake/out}]"},
+    "dedup by columns": {"dedup": "{by: [key], within: 1 hour, watermark: timestamp}"},
+    "dedup of a value": {"dedup": "{producer: {id: key, epoch: header(e), sequence: header(s)}}"},
+    "verdicts": {"dedup": f"{{producer: {STAMP}, verdict: found}}"},
+    "dead letters": {
+        "dedup": f"{{producer: {STAMP}, on_gap: dead_letter}}",
+        "dead_letter": "{topic: dead}",
+    },
+}
+
+
+def loaded(folder: Path, **parts: str) -> PipelineFile:
+    source = "".join(
+        f"\n  {key}: {parts[key]}" for key in ("key", "value", "reader") if key in parts
+    )
+    top = "".join(
+        f"{key}: {parts[key]}\n" for key in ("dedup", "expect", "transform") if key in parts
+    )
+    more = "".join(f"\n  {key}: {parts[key]}" for key in ("delta", "dead_letter") if key in parts)
+    folder.mkdir(exist_ok=True)
+    path = folder / "pipeline.yaml"
+    path.write_text(
+        f"version: 1\nname: {parts.get('name', 'orders')}\n"
+        f"source:\n  kafka: {{topic: in}}{source}\n{top}"
+        f"sink:\n  kafka: {parts.get('sink', '{topic: out}')}{more}\n"
+    )
+    return load_pipeline(path, {})
+
+
+def options(folder: Path, *files: PipelineFile, master: str = "local[2]") -> tuple[str, ...]:
+    return java_options(files, notes_of(files, folder), master)
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_a_jvm_that_gets_no_rows_does_not_optimize(name, tmp_path):
+    assert options(tmp_path, loaded(tmp_path, **IN_PYTHON[name])) == (WITHOUT_C2,)
+
+
+@pytest.mark.parametrize("name", IN_THE_JVM)
+def test_a_jvm_that_may_get_rows_does(name, tmp_path):
+    assert not options(tmp_path, loaded(tmp_path, **IN_THE_JVM[name]))
+
+
+def test_one_of_several_pipelines_is_enough(tmp_path):
+    copy = loaded(tmp_path / "a", **IN_PYTHON["copy"])
+    query = loaded(tmp_path / "b", **IN_THE_JVM["sql"], name="other")
+    assert options(tmp_path, copy, master="local")
+    assert not options(tmp_path, copy, query, master="local")
+
+
+def test_a_cluster_keeps_javas_defaults(tmp_path):
+    assert not options(tmp_path, loaded(tmp_path), master="spark://a:7077")
+
+
+def test_the_reader_of_the_environment_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("EOS_READER", "spark")
+    assert not options(tmp_path, loaded(tmp_path))
+
+
+def test_a_run_leaves_a_note_for_the_next_one_of_the_same_file(tmp_path, monkeypatch):
+    query = loaded(tmp_path, **IN_THE_JVM["sql"])
+    notes = notes_of([query], tmp_path)
+    monkeypatch.setenv(*environment(notes).popitem())
+    leave_note("another", is_in_python=True)
+    assert not options(tmp_path, query)
+    leave_note("orders", is_in_python=True)
+    assert options(tmp_path, query)
+    leave_note("orders", is_in_python=False)
+    assert not options(tmp_path, query)
+    leave_note("orders", is_in_python=True)
+    changed = loaded(tmp_path, **IN_THE_JVM["json"])
+    assert not options(tmp_path, changed)
+    assert not list(tmp_path.glob("*.in-python"))
+
+
+def test_a_note_stays_if_another_pipelines_file_changes(tmp_path):
+    first, second = (loaded(tmp_path / name, name=name) for name in ("orders.eu", "orders"))
+    kept = notes_of([first], tmp_path)["orders.eu"]
+    kept.touch()
+    notes_of([second], tmp_path)
+    assert kept.exists()
+
+
+def test_a_driver_of_another_launcher_leaves_no_note(monkeypatch):
+    monkeypatch.delenv("EOS_ROWS_NOTES", raising=False)
+    leave_note("orders", is_in_python=True)
