@@ -185,7 +185,7 @@ class Job:
         take_over: bool = False,
     ) -> bool:
         """Write a DataFrame that is not streaming, in one transaction. Return whether it was
-        written now: a run whose `id` is in the ledger already writes nothing.
+        written now: if the ledger already has the `id`, nothing is written.
 
         The ledger keeps the ids of the last 1,000 runs. The other arguments are those of `start`.
         """

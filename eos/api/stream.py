@@ -130,7 +130,7 @@ class Stream:
         return self._with_step(kept)
 
     def named(self, name: str) -> Stream:
-        """Name the last step. Later queries can read its rows under this name."""
+        """Name the last step. SQL steps after it can read its rows as a table of this name."""
         if not self.steps:
             raise UsageError(
                 "step_missing",

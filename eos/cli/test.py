@@ -35,8 +35,8 @@ _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 class Result:
     """The test results of one pipeline file.
 
-    `error` is the reason why the file's tests could not run, or empty. An error in one file does
-    not prevent the tests of others.
+    `error` is the reason why the file's tests could not run, or empty. The tests of other files
+    run nevertheless. Only a file that can't be read ends the command.
     """
 
     path: Path

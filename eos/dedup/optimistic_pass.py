@@ -195,7 +195,8 @@ class _StampSpooler:
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
-        """Write the task's report of the passed offsets, atomically.
+        """Write a report, atomically: for each source partition, the first and last offset and the
+        number of records that the task read and passed on. Dedup has not checked them yet.
 
         A task that ends without an error has written it."""
         self.stamps.close()

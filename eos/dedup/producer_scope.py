@@ -136,7 +136,7 @@ class _Groups:
         return groups, of_known, of_row
 
     def was(self, values: Ints) -> Ints:
-        """Return each group's element of `values`, which has one per state; 0 without a state."""
+        """Return each group's element of `values`, which has one per known state; 0 for others."""
         found = np.zeros(len(self.known), np.int64)
         is_known = self.known >= 0
         found[is_known] = values[self.known[is_known]]

@@ -50,8 +50,8 @@ def refusal(
     return RecordRefusedError(
         "producer_refused",
         f"{pipeline}: dedup rejected the record of {partition} at offset {offset}, with verdict "
-        f"{name} (producer {producer}, epoch {epoch}, sequence {sequence}{details}); nothing of "
-        "the micro-batch is committed",
+        f"{name}, and `{option}` is fail (producer {producer}, epoch {epoch}, sequence {sequence}"
+        f"{details}); nothing of the micro-batch is committed",
         hint=f"{cause}. `{option}: accept` under `dedup` accepts all such records{keeps}",
         verdict=name,
         source_topic=tp.topic,

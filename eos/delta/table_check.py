@@ -108,7 +108,7 @@ def table_behind(pipeline: str, table: Table, version: int, known: int) -> Promi
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{name} has the ledger's record {version}, but it had {known} before",
+        f"{name} has the ledger up to record {version}, but it had it up to {known} before",
         hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,
@@ -126,7 +126,7 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     name = f"{pipeline}: the table {table.name} ({table.path})"
     return PromiseBrokenError(
         "table_ahead",
-        f"{name} has the ledger's record {version}, but the ledger ends at {offset}",
+        f"{name} has the rows of the ledger's record {version}, but the ledger ends at {offset}",
         hint="was the ledger restored from an older copy, or is the table from a copy of this "
         f"pipeline? Run `eos recover {pipeline}` to see the ledger's records. If `eos recover "
         "--restore-tables` was interrupted, run it again",
@@ -163,8 +163,8 @@ def fenced(pipeline: str, table: Table, version: int, offset: int) -> FencedErro
     name = f"{pipeline}: the table {table.name} ({table.path})"
     return FencedError(
         "table_fenced",
-        f"{name} has the ledger's record {version}, but this instance is at {offset}: a newer "
-        "instance owns the pipeline",
+        f"{name} has the rows of the ledger's record {version}, but this instance is at {offset}: "
+        "a newer instance owns the pipeline",
         hint="do not restart this instance",
         pipeline=pipeline,
         table=table.name,

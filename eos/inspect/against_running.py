@@ -42,7 +42,7 @@ class Comparison:
     last: LedgerRecord | None
     recorded: LedgerRecord | None
     effects: Sequence[Effect]
-    others: Sequence[EosError]  # errors that no change of the file explains
+    others: Sequence[EosError]  # errors that no change since the last run explains
     errors: Sequence[EosError]  # all errors, in the order of the startup's checks
     warnings: Sequence[str]
     is_elsewhere: bool  # another deployment runs it: files of this machine were not compared

@@ -22,7 +22,7 @@ _PAUSES_S = (0.2, 0.5, 1.0, 0.0)  # after differences, before the next compariso
 
 
 class RowStatus(Enum):
-    """How a row and the leader's entry relate."""
+    """How a row of the table `producers` relates to the leader's entry for its producer id."""
 
     SAME = "same"
     DIFFERS = "differs"

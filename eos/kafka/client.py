@@ -87,7 +87,8 @@ class KafkaClient(TransactionClient):
     def leaders(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """Return the broker id of each partition's leader. Only unknown leaders are looked up.
+        """Return the broker id of each partition's leader. If all are known, no request is sent, so
+        a leader may be out of date.
 
         After an error that a wrong leader causes, call `refresh_metadata` first."""
         return self._cluster.leaders(partitions, deadline)

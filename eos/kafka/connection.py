@@ -87,7 +87,9 @@ class Connections:
         self._channels: dict[Node, _Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.answered_at = time.monotonic()  # time of the last answer of any broker
+        # Time of the last answer of any broker, at first that of the start. Fetch responses on
+        # exclusive connections do not count.
+        self.answered_at = time.monotonic()
         self._pid = os.getpid()
         self._net.start()
         connection_cache.opened(self)

@@ -133,7 +133,8 @@ class LeaderStream:
             self._connections.put_back(connection)
 
     def _next_ranges(self) -> list[RangeProgress]:
-        """Return the ranges of the next request: no more than one response could hold.
+        """Return the ranges of the next request: the first ones, until they have more than one
+        response is likely to hold.
 
         A request can't have two ranges of the same partition."""
         found: list[RangeProgress] = []

@@ -190,7 +190,7 @@ _BY_OUTCOME: Final[dict[Outcome, tuple[str, str]]] = {
     Outcome.OK: ("", ""),
     Outcome.RETRY: ("The error persisted until the deadline.", "check the brokers' logs and load"),
     Outcome.REFRESH: (
-        "The leader or coordinator was not found within the deadline.",
+        "No leader or coordinator accepted the request within the deadline.",
         "check that all brokers run and that their advertised listeners are reachable",
     ),
     Outcome.ABORT: (

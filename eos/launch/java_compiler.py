@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.launch.spark import with_java_options
+
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup
     from eos.config.model import PipelineFile
@@ -29,6 +31,16 @@ WITHOUT_C2 = "-XX:TieredStopAtLevel=1"
 NOTES = "EOS_ROWS_NOTES"
 _DIGEST = 16  # the characters of a pipeline file's digest in the name of its note
 _READER = "EOS_READER"  # as in eos.plan.reader, which this package may not import
+
+
+def chosen(
+    environment: Mapping[str, str], pipelines: Sequence[PipelineFile], logs: Path, master: str
+) -> dict[str, str]:
+    """Return the environment of a run's JVM and driver with the choice of the compiler."""
+    notes = notes_of(pipelines, logs)
+    texts = {name: str(path) for name, path in notes.items()}
+    chosen = with_java_options(environment, *java_options(pipelines, notes, master))
+    return {**chosen, NOTES: json.dumps(texts)}
 
 
 def java_options(
@@ -53,10 +65,6 @@ def notes_of(pipelines: Sequence[PipelineFile], folder: Path) -> dict[str, Path]
             if old != found[each.name]:
                 old.unlink(missing_ok=True)
     return found
-
-
-def environment(notes: Mapping[str, Path]) -> dict[str, str]:
-    return {NOTES: json.dumps({name: str(path) for name, path in notes.items()})}
 
 
 def leave_note(pipeline: str, *, is_in_python: bool) -> None:

@@ -255,10 +255,7 @@ def _application(
     )
     environment = run.environment(environment)
     if not is_elsewhere:
-        notes = java_compiler.notes_of(pipelines, logs)
-        compiler = java_compiler.java_options(pipelines, notes, master)
-        environment = spark.with_java_options(environment, *compiler)
-        environment |= java_compiler.environment(notes)
+        environment = java_compiler.chosen(environment, pipelines, logs, master)
     if options.log_format == log_lines.CONSOLE and not options.are_several:
         environment |= terminal()
     archive = spark.archive(found, java, master, arguments)

@@ -162,9 +162,10 @@ def _require_adjacent(
             "hole",
             f"{where} from offset {start} on, but {known} is next according to the ledger: "
             f"running it would skip {n_skipped} offsets",
-            hint="did plain Spark use this checkpoint, or was the ledger restored from a copy? "
-            f"`eos recover {pipeline} --set-checkpoint-aside` resumes at the ledger's "
-            f"ends{state_loss}",
+            hint="if plain Spark used this checkpoint and wrote these records, `eos recover "
+            f"{pipeline} --adopt-checkpoint` resumes where it ends. If the ledger was restored "
+            "from a copy, or nothing processed them, `--set-checkpoint-aside` resumes at the "
+            f"ledger's ends{state_loss}",
             **_values(pipeline, tp, known, start),
         )
     elif known > end:

@@ -111,7 +111,7 @@ def of_delta(version: str) -> tuple[str, str]:
 
 
 def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:
-    """Return the names of the two jar sets on the class path of a broker of this Kafka version."""
+    """Return the two jar sets of a broker: that of all Kafka versions, and that of this one."""
     return BROKER, f"{BROKER}-{version}"
 
 

@@ -178,7 +178,8 @@ class RecordsRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsDeduplicated(Event):
-    """Dedup dropped records of a committed micro-batch, or accepted some out of sequence.
+    """Dedup dropped records of a committed micro-batch, or accepted some that were not next in
+    sequence or had no valid number.
 
     `dropped` and `accepted` have the number of records by verdict, such as `duplicate` or `gap`."""
 

@@ -63,8 +63,8 @@ def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
 
 
 def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
-    """Return for each range the index of the next one in its segment that begins right after its
-    end. Without one, the index is the number of ranges."""
+    """Return for each range the index of the first later range of its segment that begins right
+    after its end; the number of ranges if there is none."""
     count = len(first)
     low = min(int(first.min()), int(last.min()))
     span = max(int(first.max()), int(last.max())) - low + 3

@@ -1,4 +1,4 @@
-"""How does `eos recover` let a pipeline resume if source topics or records are gone?"""
+"""Plan how `eos recover` lets a pipeline resume if source topics or records are gone."""
 
 from __future__ import annotations
 

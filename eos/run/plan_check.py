@@ -53,7 +53,8 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             f"{name}: `source.kafka.max_bytes` can't be used, because the pipeline's steps keep "
             "state: Spark updates the state with all rows of a micro-batch, so no part of it can "
             "be left to another transaction",
-            hint="remove it, and set `max_records` for the largest records that you expect",
+            hint="remove it, and set `max_records` so low that a micro-batch of your largest "
+            "records still fits a transaction",
             pipeline=name,
         )
     return found

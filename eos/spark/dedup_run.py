@@ -177,7 +177,7 @@ def state_versions(planned: Plan, rules: StampRules) -> StateVersions:
         raise UsageError(
             "dedup_state_remote",
             f"{names.pipeline}: `dedup` needs a state root that is a folder of a local or mounted "
-            f"disk, or a bucket of S3, but checkpoints are stored in {names.checkpoints}",
+            f"disk, or a bucket of S3, but `state.root` is {names.state_root}",
             hint="set `state.root` to a folder that is shared with the executors, or to `s3a://`: "
             "docs/state-roots.md lists what each kind of root supports",
         )

@@ -1,8 +1,8 @@
 """The cause of a failed call to Spark, as the chain of its Java exceptions.
 
-An exception's text may quote records, so no decision depends on it. Decisions depend on the classes
-and on Spark's error conditions (such as `CAST_INVALID_INPUT`), which a record can't influence.
-Texts are cut to a maximum length.
+An exception's text may quote records, so no retry and no exit code depends on it. These depend on
+the classes and on Spark's error conditions (such as `CAST_INVALID_INPUT`), which a record can't
+influence. A text decides at most which hint is shown. Texts are cut to a maximum length.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ from eos.seal import Seal, of_this_process
 from eos.spark.exchange import Exchange
 from eos.transaction.writer import Writer
 
+# The hint of an error after which the micro-batch is retried.
+_IS_RETRIED = "no action is needed: the micro-batch is retried under another epoch"
+
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
@@ -58,8 +61,8 @@ class WriteStage:
         if task_attempt > 0:
             raise AttemptFailedError(
                 "task_attempt_repeated",
-                f"attempt {task_attempt} of a writer task sent nothing, because an earlier attempt "
-                "of the task may have sent records",
+                f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
+                hint=_IS_RETRIED,
             )
         writer = Writer(
             client or KafkaClient.shared(self.settings, self.profile),
@@ -173,6 +176,7 @@ class EncodeToFilesTask:
                     "task_attempt_repeated",
                     f"encode task attempt {attempt}: an earlier attempt may have left record "
                     "batches",
+                    hint=_IS_RETRIED,
                 )
             self.crash.reached("encode:before")
             with self.exchange.member(task) as member:

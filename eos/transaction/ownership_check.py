@@ -164,7 +164,7 @@ class OwnershipCheck:
         """Send a request. If the broker refuses it as fenced and the cause is unclear, find out
         whether another instance took over. A FencedError from here is final."""
         is_unresolved = self.coordinator.is_disputed or self.coordinator.is_awaiting_ledger
-        if not is_unresolved:  # otherwise resolve the earlier request first
+        if not is_unresolved:  # else an earlier InitProducerId must be resolved first
             try:
                 request(deadline)
             except FencedError:

@@ -104,7 +104,8 @@ def _query_error(query: str, known: Sequence[str], error: Exception) -> Transfor
         return TransformError(
             "sql_view_name_taken",
             f"{query} failed: {reason}",
-            hint="the Spark session has a view with the name of a step: rename the step",
+            hint="the Spark session has a view with the name of a step, a lookup table or `input`: "
+            "rename the step or the table, or drop the view",
             reference=query,
         )
     return TransformError(

@@ -29,7 +29,7 @@ class Owners:
         bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
 
     def know(self, producer_id: int) -> None:
-        """Add a producer id of the pipeline of which no committed epoch is known yet."""
+        """Add a producer id of the pipeline. Which of its epochs committed is not known yet."""
         self._epochs.setdefault(producer_id, bytearray(4096))
 
     def is_ours(self, producer_id: int) -> bool:

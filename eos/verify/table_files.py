@@ -37,8 +37,10 @@ class _Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class TableFiles:
-    """The data files of a table's micro-batches: `checked` agree with the log, `replaced` differ,
-    but the table does not use them any more."""
+    """The data files of a table's micro-batches.
+
+    `checked` of them agree with the Delta log. In `replaced` of them the size or the footer
+    differs, but the table no longer uses them."""
 
     store: TableStore
     log: DeltaLog

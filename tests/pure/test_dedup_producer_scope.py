@@ -94,7 +94,7 @@ def test_the_window_ends_the_run_with_the_missing_number(tmp_path):
     words = "sequence 1002; 2 is still missing, at least the window of 1,000 below)"
     with raises("producer_refused") as refused:
         committed(made, first.version, *numbers(1001), (5, A, 0, 1002), (6, A, 0, 1003), start=7)
-    assert "t-5 at offset 8, with verdict gap (" in refused.value.message
+    assert "t-5 at offset 8, with verdict gap, and `on_gap` is fail (" in refused.value.message
     assert words in refused.value.message
     assert "lag by more than `window`?" in refused.value.hint
     accepting = made.begin(first.version, accepts_gap=True)
@@ -127,7 +127,7 @@ def test_lower_numbers_of_an_unknown_producer_are_unknown_too(tmp_path):
     assert found == ["duplicate", "duplicate", "appended"]
     with raises("producer_refused") as late:
         committed(made, second.version, *numbers(39), start=6)
-    assert "with verdict late (producer a, epoch 0, sequence 39)" in late.value.message
+    assert "late, and `on_late` is fail (producer a, epoch 0, sequence 39)" in late.value.message
 
 
 def test_records_of_a_forgotten_epoch_are_late(tmp_path):

@@ -123,7 +123,7 @@ def test_a_verdict_that_is_not_accepted_ends_the_run(tmp_path, name, sent, words
     opened = versions_in(tmp_path, policy([name])).begin("")
     with raises("producer_refused") as found:
         verdicts_of(opened, rows((A, 0, 0), sent))
-    assert f"t-0 at offset 1, with verdict {name} (" in found.value.message
+    assert f"t-0 at offset 1, with verdict {name}, and `" in found.value.message
     assert words in found.value.message
     assert found.value.fields["source_offset"] == 1
     assert "accept` under `dedup`" in found.value.hint

@@ -9,8 +9,9 @@ import pytest
 from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
 from eos.launch.java_compiler import (
+    NOTES,
     WITHOUT_C2,
-    environment,
+    chosen,
     java_options,
     leave_note,
     notes_of,
@@ -99,12 +100,15 @@ def test_the_reader_of_the_environment_counts(tmp_path, monkeypatch):
 
 def test_a_run_leaves_a_note_for_the_next_one_of_the_same_file(tmp_path, monkeypatch):
     query = loaded(tmp_path, **IN_THE_JVM["sql"])
-    notes = notes_of([query], tmp_path)
-    monkeypatch.setenv(*environment(notes).popitem())
+    found = chosen({"SPARK_SUBMIT_OPTS": "-Da=b"}, [query], tmp_path, "local[2]")
+    assert found["SPARK_SUBMIT_OPTS"] == "-Da=b"
+    monkeypatch.setenv(NOTES, found[NOTES])
     leave_note("another", is_in_python=True)
     assert not options(tmp_path, query)
     leave_note("orders", is_in_python=True)
     assert options(tmp_path, query)
+    found = chosen({"SPARK_SUBMIT_OPTS": "-Da=b"}, [query], tmp_path, "local[2]")
+    assert found["SPARK_SUBMIT_OPTS"] == f"{WITHOUT_C2} -Da=b", "the user's options come last"
     leave_note("orders", is_in_python=False)
     assert not options(tmp_path, query)
     leave_note("orders", is_in_python=True)
@@ -122,5 +126,5 @@ def test_a_note_stays_if_another_pipelines_file_changes(tmp_path):
 
 
 def test_a_driver_of_another_launcher_leaves_no_note(monkeypatch):
-    monkeypatch.delenv("EOS_ROWS_NOTES", raising=False)
+    monkeypatch.delenv(NOTES, raising=False)
     leave_note("orders", is_in_python=True)
