@@ -103,7 +103,7 @@ def test_the_error_names_partition_offset_and_remedy() -> None:
     blob[-2] ^= 1
     (batch,) = batches(bytes(blob))
     with pytest.raises(PromiseBrokenError, match=r"t-3 that ends at offset 0 can't") as caught:
-        module._records(TopicPartition("t", 3), batch)
+        module._records(TopicPartition("t", 3), batch, range(1))
     assert "kafka-dump-log.sh" in caught.value.hint
     assert caught.value.code == "batch_unreadable"
 
@@ -119,3 +119,26 @@ def test_an_answer_without_a_whole_batch_is_refused_and_not_asked_for_again(
     soon = Deadline.after_ms(60_000)
     with pytest.raises(PromiseBrokenError, match="no complete record batch"):
         module.read_records(None, TopicPartition("t", 3), 0, 1, True, soon, 9, 1 << 20)
+
+
+def test_what_is_after_the_range_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Fetch response of 1 MB may have thousands of record batches after the wanted one."""
+
+    one, further = built([(5, b"k", b"v", [])]), bytearray(built([(5, b"k", b"v", [])]) * 3)
+    for number in range(3):
+        struct.pack_into(">q", further, number * len(one), number + 1)
+    blob = one + bytes(further)
+    answer = SimpleNamespace(error_code=0, aborted_transactions=None, records=blob)
+    monkeypatch.setattr(module, "fetch_once", lambda *_: answer)
+    parsed = []
+
+    def counted(blob: bytes):
+        for batch in batches(blob):
+            parsed.append(batch)
+            yield batch
+
+    monkeypatch.setattr(module, "batches", counted)
+    soon = Deadline.after_ms(60_000)
+    (found,) = module.read_records(None, TopicPartition("t", 3), 0, 1, True, soon, 9, 1 << 20)
+    assert found.key == b"k"
+    assert len(parsed) <= 2
