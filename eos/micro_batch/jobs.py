@@ -120,7 +120,7 @@ class Jobs:
         Raise if a planned record was not acknowledged exactly once.
         """
         plan = self.stages.plan
-        if dedup is None and self._runs_in_driver(rows):
+        if self._runs_in_driver(rows, dedup):
             found = self._in_driver(rows, targets)
         elif self.is_in_one_task:
             found = self.collect(self._in_one_task(rows, plan.sinks, targets, dedup), ALL)
@@ -149,16 +149,18 @@ class Jobs:
             job, found = self._in_two_stages(out, sinks, targets, dedup)
         return RowsWritten(job, receipt.check(found, targets))
 
-    def _runs_in_driver(self, rows: PythonRows) -> bool:
+    def _runs_in_driver(self, rows: PythonRows, dedup: DedupAttempt | None) -> bool:
         """Return whether the driver's process does the work of a small micro-batch's only task.
 
         A Spark job takes longer than the work on a few records. But users' functions run in workers
-        only, which may hang or use much memory without harm to the driver. And the driver of a
-        cluster may have little memory, and be far from the brokers.
+        only, which may hang or use much memory without harm to the driver. So does dedup, whose
+        states may be large. And the driver of a cluster may have little memory, and be far from the
+        brokers.
         """
         is_one_machine = self.stages.reader.slots > 0
         # Task faults are those of a test, which kills a worker.
-        needs_worker = rows.plan.calls_users_function or bool(self.stages.crash.tasks)
+        has_faults = bool(self.stages.crash.tasks)
+        needs_worker = rows.plan.calls_users_function or dedup is not None or has_faults
         return self.is_in_one_task and is_one_machine and not needs_worker
 
     def _in_driver(self, rows: PythonRows, targets: Targets) -> Sequence[Any]:

@@ -19,23 +19,25 @@ from eos.spark.python_rows import PythonPlan, PythonRows
 
 PLAIN = SinkRows((), (), None)  # type: ignore[arg-type]  # its schema is not read
 USERS = replace(PLAIN, part=lambda: None)  # type: ignore[arg-type]  # it is not called
+DEDUP = object()
 FAULT = CrashPlan(tasks=(TaskFault(0, "written:after", "worker", "nowhere"),))
 
 
 @pytest.mark.parametrize(
-    ("records", "slots", "rows", "crash", "is_in_driver"),
+    ("records", "slots", "rows", "crash", "dedup", "is_in_driver"),
     [
-        (1, 2, PLAIN, CrashPlan(), True),
-        (ONE_TASK_RECORDS_MAX, 2, PLAIN, CrashPlan(), True),
-        (ONE_TASK_RECORDS_MAX + 1, 2, PLAIN, CrashPlan(), False),
-        (1, 0, PLAIN, CrashPlan(), False),
-        (1, 2, USERS, CrashPlan(), False),
-        (1, 2, PLAIN, FAULT, False),
+        (1, 2, PLAIN, CrashPlan(), None, True),
+        (ONE_TASK_RECORDS_MAX, 2, PLAIN, CrashPlan(), None, True),
+        (ONE_TASK_RECORDS_MAX + 1, 2, PLAIN, CrashPlan(), None, False),
+        (1, 0, PLAIN, CrashPlan(), None, False),
+        (1, 2, USERS, CrashPlan(), None, False),
+        (1, 2, PLAIN, FAULT, None, False),
+        (1, 2, PLAIN, CrashPlan(), DEDUP, False),
     ],
-    ids=["few", "just few", "many", "on a cluster", "a user's function", "a fault of a task"],
+    ids=["few", "just few", "many", "cluster", "a user's function", "a fault of a task", "dedup"],
 )
 def test_the_driver_does_only_small_work_of_its_own_on_its_own_machine(
-    records: int, slots: int, rows: SinkRows, crash: CrashPlan, is_in_driver: bool
+    records: int, slots: int, rows: SinkRows, crash: CrashPlan, dedup: Any, is_in_driver: bool
 ) -> None:
     stages: Any = SimpleNamespace(
         plan=doubles.plan(), reader=SimpleNamespace(slots=slots), crash=crash
@@ -45,4 +47,4 @@ def test_the_driver_does_only_small_work_of_its_own_on_its_own_machine(
     jobs = Jobs(stages, 0, ranges, Identity(1, 0), Deadline.after_ms(1))
     unused: Any = None
     python = PythonRows(unused, unused, PythonPlan(rows))
-    assert jobs._runs_in_driver(python) is is_in_driver
+    assert jobs._runs_in_driver(python, dedup) is is_in_driver
