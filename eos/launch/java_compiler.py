@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.launch.spark import with_java_options
+from eos.native import library
 
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup
@@ -39,15 +40,18 @@ def chosen(
     """Return the environment of a run's JVM and driver with the choice of the compiler."""
     notes = notes_of(pipelines, logs)
     texts = {name: str(path) for name, path in notes.items()}
-    chosen = with_java_options(environment, *java_options(pipelines, notes, master))
-    return {**chosen, NOTES: json.dumps(texts)}
+    options = java_options(pipelines, notes, master)
+    return {**with_java_options(environment, *options), NOTES: json.dumps(texts)}
 
 
 def java_options(
     pipelines: Sequence[PipelineFile], notes: Mapping[str, Path], master: str
 ) -> tuple[str, ...]:
     """Return the option for a JVM that gets no rows of these pipelines; none if it may get some."""
-    if not master.startswith("local"):  # a cluster's driver may collect rows of other jobs
+    # Without the native library, Spark's source reads the records. And a cluster's executors, not
+    # this JVM, run the tasks.
+    is_read_in_jvm = os.environ.get(_READER) == "spark" or library.find().library is None
+    if is_read_in_jvm or not master.startswith("local"):
         return ()
     are_in_python = (is_surely_in_python(each) or notes[each.name].exists() for each in pipelines)
     return (WITHOUT_C2,) if all(are_in_python) else ()
@@ -89,9 +93,8 @@ def is_surely_in_python(file: PipelineFile) -> bool:
     `spark/python_plan.py` decides it in the run."""
     source = file.source
     reads_bytes = source.dataframe is None and source.key == source.value == "binary"
-    reader = os.environ.get(_READER) or source.reader
     has_sql = bool(file.expect or file.tables or file.sink.delta or file.distinct)
-    if not reads_bytes or reader == "spark" or has_sql:
+    if not reads_bytes or source.reader == "spark" or has_sql:
         return False
     if len(file.transform) > 1 or not all(map(_returns_columns, file.transform)):
         return False

@@ -93,9 +93,14 @@ def test_a_cluster_keeps_javas_defaults(tmp_path):
     assert not options(tmp_path, loaded(tmp_path), master="spark://a:7077")
 
 
-def test_the_reader_of_the_environment_counts(tmp_path, monkeypatch):
-    monkeypatch.setenv("EOS_READER", "spark")
-    assert not options(tmp_path, loaded(tmp_path))
+@pytest.mark.parametrize(("name", "value"), [("EOS_READER", "spark"), ("EOS_NATIVE", "off")])
+def test_a_jvm_that_reads_the_source_optimizes(tmp_path, monkeypatch, name, value):
+    """A note of a run without the variable does not count."""
+    copy = loaded(tmp_path)
+    notes_of([copy], tmp_path)["orders"].touch()
+    assert options(tmp_path, copy)
+    monkeypatch.setenv(name, value)
+    assert not options(tmp_path, copy)
 
 
 def test_a_run_leaves_a_note_for_the_next_one_of_the_same_file(tmp_path, monkeypatch):
