@@ -365,7 +365,7 @@ def test_the_second_attempt_of_a_task_is_refused_before_there_is_a_connection():
         timeout_ms=1,
         crash=CrashPlan(),
     )
-    with pytest.raises(AttemptFailedError, match="attempt 1 of a writer task"):
+    with pytest.raises(AttemptFailedError, match="writer task attempt 1"):
         stage.write(iter(()), task_attempt=1)
 
 
