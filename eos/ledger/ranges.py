@@ -164,8 +164,8 @@ def _require_adjacent(
             f"running it would skip {n_skipped} offsets",
             hint="if plain Spark used this checkpoint and wrote these records, `eos recover "
             f"{pipeline} --adopt-checkpoint` resumes where it ends. If the ledger was restored "
-            "from a copy, or nothing processed them, `--set-checkpoint-aside` resumes at the "
-            f"ledger's ends{state_loss}",
+            f"from a copy, or nothing processed them, `eos recover {pipeline} "
+            f"--set-checkpoint-aside` resumes at the ledger's ends{state_loss}",
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
