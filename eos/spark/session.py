@@ -95,16 +95,8 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
     write a temporary file, check that the name is free, and rename. On local disks these are two
     steps in both classes, so a lock keeps other writers out (`startup/ownership.py`). Elsewhere
     Spark's default stays. On HDFS it checks and renames in one step.
-
-    On local disks Hadoop starts a `chmod` process for each file, and another one for the file's
-    checksum in `.NAME.crc`, so these checksums are left out. They are not needed: the ledger
-    decides what is committed, and files of states have checksums of their own inside.
     """
-    context: Any = spark.sparkContext
-    hadoop = context._jvm.org.apache.hadoop  # noqa: SLF001 - PySpark has no public way
-    local = hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())  # noqa: SLF001
-    configured = context.getConf().get(_MANAGER)
-    local.setWriteChecksum(not is_local or configured is not None)
+    configured = spark.sparkContext.getConf().get(_MANAGER)
     if configured is not None:
         return
     if is_local:

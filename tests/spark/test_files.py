@@ -123,34 +123,7 @@ def test_a_checkpoint_on_local_disks_is_written_without_a_process_for_each_look(
         with pytest.raises(Exception, match="already exists"):
             second.close()
         assert (tmp_path / "0").read_bytes() == b"ours"
-        assert not (tmp_path / ".0.crc").exists()
+        assert (tmp_path / ".0.crc").exists()
     finally:
         write_checkpoints(spark, is_local=False)
     assert spark.conf.get(manager, None) is None
-
-
-def test_the_checksum_that_an_older_release_left_does_not_fit_a_new_file_and_is_removed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    jvm: Any = spark.sparkContext._jvm
-    package = jvm.org.apache.spark.sql.execution.streaming.checkpointing
-    state: Any = spark._jsparkSession.sessionState()
-    path = jvm.org.apache.hadoop.fs.Path(f"{tmp_path}/0")
-
-    def write(content: bytes) -> Any:
-        files = package.CheckpointFileManager.create(path.getParent(), state.newHadoopConf())
-        out = files.createAtomic(path, True)
-        out.write(bytearray(content))
-        out.close()
-        return files
-
-    write(b"theirs")
-    assert (tmp_path / ".0.crc").exists()
-    (tmp_path / "0").unlink()
-    write_checkpoints(spark, is_local=True)
-    try:
-        files = write(b"ours")
-        assert not (tmp_path / ".0.crc").exists()
-        assert bytes(files.open(path).readNBytes(9)) == b"ours"
-    finally:
-        write_checkpoints(spark, is_local=False)
