@@ -108,7 +108,7 @@ def table_behind(pipeline: str, table: Table, version: int, known: int) -> Promi
     accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{name} has the ledger up to record {version}, but it had it up to {known} before",
+        f"{name} has the rows up to ledger record {version}, but had those up to {known} before",
         hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,

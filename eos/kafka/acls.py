@@ -14,7 +14,7 @@ from eos.errors import PRINCIPAL, THE_PRINCIPAL
 RESOURCES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 
 _FLAGS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id"}
-# Operations whose name for kafka-acls.sh is not just our messages' name in other letters.
+# Operations whose names for kafka-acls.sh lack the underscore of our messages.
 _OPERATIONS = {"DESCRIBE_CONFIGS": "DescribeConfigs", "IDEMPOTENT_WRITE": "IdempotentWrite"}
 # The operation that a request needs, by request and error code, where `_USUAL` does not apply. READ
 # and WRITE imply DESCRIBE.

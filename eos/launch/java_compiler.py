@@ -4,8 +4,8 @@ The compiler, C2, pays off in code that runs for each row. If Python tasks proce
 JVM only plans and schedules. C2 then takes half of a short run's CPU time, and hardly shortens the
 later micro-batches of a long one.
 
-Only Spark can tell whether Python tasks can run a query or parse JSON. So a run leaves a note if
-they processed all of its records, and the next run of the same file goes by it.
+Only Spark can tell whether Python tasks can run a query or parse JSON. So a run leaves a note of
+what processed its records, and the next run of the same file goes by it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos import private_files
 from eos.launch.spark import with_java_options
 from eos.native import library
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 WITHOUT_C2 = "-XX:TieredStopAtLevel=1"
 # Set for the driver: each pipeline's file for its note, as JSON.
 NOTES = "EOS_ROWS_NOTES"
+_PYTHON, _JVM = "python", "jvm"  # the content of a note
 _DIGEST = 16  # the characters of a pipeline file's digest in the name of its note
 _READER = "EOS_READER"  # as in eos.plan.reader, which this package may not import
 
@@ -53,7 +55,7 @@ def java_options(
     is_read_in_jvm = os.environ.get(_READER) == "spark" or library.find().library is None
     if is_read_in_jvm or not master.startswith("local"):
         return ()
-    are_in_python = (is_surely_in_python(each) or notes[each.name].exists() for each in pipelines)
+    are_in_python = (_was_in_python(notes[each.name], each) for each in pipelines)
     return (WITHOUT_C2,) if all(are_in_python) else ()
 
 
@@ -64,11 +66,20 @@ def notes_of(pipelines: Sequence[PipelineFile], folder: Path) -> dict[str, Path]
     found = {}
     for each in pipelines:
         digest = hashlib.sha256(each.path.read_bytes()).hexdigest()[:_DIGEST]
-        found[each.name] = folder / f"{each.name}.{digest}.in-python"
-        for old in folder.glob(f"{each.name}.{'?' * _DIGEST}.in-python"):
+        found[each.name] = folder / f"{each.name}.{digest}.rows"
+        for old in folder.glob(f"{each.name}.{'?' * _DIGEST}.rows"):
             if old != found[each.name]:
                 old.unlink(missing_ok=True)
     return found
+
+
+def _was_in_python(note: Path, file: PipelineFile) -> bool:
+    """Return what the last run noted; without a note, what the pipeline file says."""
+    try:
+        text = note.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    return text == _PYTHON if text in (_PYTHON, _JVM) else is_surely_in_python(file)
 
 
 def leave_note(pipeline: str, *, is_in_python: bool) -> None:
@@ -79,16 +90,13 @@ def leave_note(pipeline: str, *, is_in_python: bool) -> None:
     notes = json.loads(os.environ.get(NOTES, "{}"))
     if pipeline not in notes:
         return
-    path = Path(notes[pipeline])
-    with suppress(OSError):
-        if is_in_python:
-            path.touch()
-        else:
-            path.unlink(missing_ok=True)
+    path, text = notes[pipeline], _PYTHON if is_in_python else _JVM
+    with suppress(OSError), open(path, "w", opener=private_files.opener) as file:
+        file.write(text)
 
 
 def is_surely_in_python(file: PipelineFile) -> bool:
-    """Return whether Python tasks process all records, as far as the file tells without Spark.
+    """Return whether the pipeline file alone shows that Python tasks process all records.
 
     `spark/python_plan.py` decides it in the run."""
     source = file.source

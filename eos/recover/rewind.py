@@ -110,8 +110,8 @@ def _record(view: Snapshot, to: str) -> tuple[LedgerRecord, LedgerRecord | None]
             following = f"; the next is {nearest.offset}" if nearest else ""
             raise UsageError(
                 "ledger_offset_missing",
-                f"{view.name}: `--rewind-to {offset}`: the ledger has no committed record there; "
-                f"the one before is {record.offset}{following}",
+                f"{view.name}: the ledger has no committed record at offset {offset}, which "
+                f"`--rewind-to` names; the one before is {record.offset}{following}",
                 hint=f"`eos recover {view.name}` lists the last records",
             )
         nearest = record

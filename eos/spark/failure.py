@@ -2,7 +2,8 @@
 
 An exception's text may quote records, so no retry and no exit code depends on it. These depend on
 the classes and on Spark's error conditions (such as `CAST_INVALID_INPUT`), which a record can't
-influence. A text decides at most which hint is shown. Texts are cut to a maximum length.
+influence. A text decides at most which hint is shown, and which of two errors with the same exit
+code. Texts are cut to a maximum length.
 """
 
 from __future__ import annotations

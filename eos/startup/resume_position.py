@@ -1,5 +1,5 @@
-"""Where does a run resume? This module takes the position from the last ledger record, and checks
-that the source still has the next records. It also checks and creates the target topics."""
+"""Decide where a run resumes, from the last ledger record, and check that the source still has the
+next records. Check and create the target topics, too."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ _Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]
 
 @dataclass(slots=True)
 class Work:
-    """What one call of the coordinator still has to send, and the offsets of the record batches
-    that it wrote."""
+    """The record batches and group offsets that one call of the coordinator still has to send, and
+    the offsets of the record batches that it wrote."""
 
     record_batches: dict[TopicPartition, bytes] = field(default_factory=dict)
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)

@@ -114,11 +114,8 @@ def test_a_time_means_the_last_record_at_or_before_it(ran: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("to", "words"),
     [
-        (
-            "3",
-            "`--rewind-to 3`: the ledger has no committed record there; the one before is 2;",
-        ),
-        ("99", "no committed record there; the one before is 6\n"),
+        ("3", "at offset 3, which `--rewind-to` names; the one before is 2; the next is 4"),
+        ("99", "at offset 99, which `--rewind-to` names; the one before is 6\n"),
         ("yesterday", "neither an offset of the ledger nor a time"),
         ("-1", "neither an offset of the ledger nor a time"),
     ],

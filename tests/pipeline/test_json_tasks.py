@@ -119,12 +119,12 @@ def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
 
     every = range(records * micro_batches)
     outside.fill(project.broker.bootstrap, project.source, map(record, every))
-    note = project.folder / "in-python"
-    note.touch()
+    note = project.folder / "note"
+    note.write_text("python")
     notes = {NOTES: json.dumps({project.name: str(note)})}
     done = project.run_warm(**notes)
     assert done.returncode == 0, done.stderr
-    assert not note.exists()
+    assert note.read_text() == "jvm"
     out, dead = outputs(project)
     assert out == sorted(
         (b"%d" % number, b'{"next":%d,"name":"n"}' % (number + 1))
@@ -140,4 +140,4 @@ def test_spark_runs_the_steps_of_an_attempt_whose_records_need_it(
     outside.fill(project.broker.bootstrap, project.source, map(record, range(10)))
     done = project.run_warm(**notes)
     assert done.returncode == 0, done.stderr
-    assert note.exists(), "Python tasks ran the steps on all records"
+    assert note.read_text() == "python"

@@ -226,7 +226,7 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     own = DeltaTable(table.path).metadata().id
     ((level, behind),) = by(TableState(own, 5))
     assert level == "finding"
-    assert "has the ledger up to record -1, but it had it up to 5 before" in behind
+    assert "has the rows up to ledger record -1, but had those up to 5 before" in behind
     ((level, anew),) = by(TableState("another", 5))
     assert (level, "was recreated (its id changed from another to " in anew) == ("finding", True)
     ((level, fine),) = by(TableState(own, -1))

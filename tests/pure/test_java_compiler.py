@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
+from eos.launch import submit
 from eos.launch.java_compiler import (
     NOTES,
     WITHOUT_C2,
@@ -58,7 +60,7 @@ def loaded(folder: Path, **parts: str) -> PipelineFile:
         f"{key}: {parts[key]}\n" for key in ("dedup", "expect", "transform") if key in parts
     )
     more = "".join(f"\n  {key}: {parts[key]}" for key in ("delta", "dead_letter") if key in parts)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "pipeline.yaml"
     path.write_text(
         f"version: 1\nname: {parts.get('name', 'orders')}\n"
@@ -97,7 +99,7 @@ def test_a_cluster_keeps_javas_defaults(tmp_path):
 def test_a_jvm_that_reads_the_source_optimizes(tmp_path, monkeypatch, name, value):
     """A note of a run without the variable does not count."""
     copy = loaded(tmp_path)
-    notes_of([copy], tmp_path)["orders"].touch()
+    notes_of([copy], tmp_path)["orders"].write_text("python")
     assert options(tmp_path, copy)
     monkeypatch.setenv(name, value)
     assert not options(tmp_path, copy)
@@ -117,9 +119,38 @@ def test_a_run_leaves_a_note_for_the_next_one_of_the_same_file(tmp_path, monkeyp
     leave_note("orders", is_in_python=False)
     assert not options(tmp_path, query)
     leave_note("orders", is_in_python=True)
+    (note,) = tmp_path.glob("*.rows")
+    assert note.stat().st_mode & 0o777 == 0o600
     changed = loaded(tmp_path, **IN_THE_JVM["json"])
     assert not options(tmp_path, changed)
-    assert not list(tmp_path.glob("*.in-python"))
+    assert not note.exists()
+
+
+@pytest.mark.parametrize(("text", "is_quick"), [("jvm", False), ("", True), ("\xff", True)])
+def test_a_note_of_rows_in_the_jvm_precedes_what_the_file_says(tmp_path, text, is_quick):
+    """A damaged note is none."""
+    copy = loaded(tmp_path)
+    notes_of([copy], tmp_path)["orders"].write_text(text, encoding="latin-1")
+    assert bool(options(tmp_path, copy)) is is_quick
+
+
+def test_the_launcher_starts_the_jvm_with_the_choice(tmp_path, monkeypatch):
+    started = []
+
+    def run(app: submit.Application, **_: str) -> int:
+        started.append(app.environment)
+        return 0
+
+    monkeypatch.setattr(submit.Application, "run", run)
+    copy = loaded(tmp_path / "pipelines" / "orders")
+    profile = tmp_path / "conf" / "there.yaml"
+    profile.parent.mkdir()
+    profile.write_text("kafka: {bootstrap: 'localhost:1'}\n")
+    assert submit.main([str(copy.path), "--profile", str(profile)]) == 0
+    (environment,) = started
+    assert WITHOUT_C2 in environment["SPARK_SUBMIT_OPTS"].split()
+    (note,) = json.loads(environment[NOTES]).values()
+    assert Path(note).parent == tmp_path / ".eos" / "logs" / "orders"
 
 
 def test_a_note_stays_if_another_pipelines_file_changes(tmp_path):

@@ -38,9 +38,9 @@ Find an error by its code, the word in brackets after `eos:`, and read what to d
 eos: [ledger_empty] orders: the checkpoint ... has committed micro-batches, but the ledger ... has none
 ```
 
-Words in braces stand for values, and ` / ` separates texts of which an error has one. The exit code is what the process
-ends with if this error ends it. A failed attempt is retried first. [recovery.md](recovery.md) is the runbook by symptom.
-This page is generated.
+Words in braces stand for values. Where texts are separated by ` / `, an error shows one of them. The exit code is what
+the process ends with if this error ends it. A failed attempt is retried first. [recovery.md](recovery.md) is the runbook
+by symptom. This page is generated.
 """  # noqa: E501 - a page of docs/ has longer lines
 
 

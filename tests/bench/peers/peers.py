@@ -109,7 +109,7 @@ def _java_options(place: Place) -> Sequence[str]:
     pipeline = load_pipeline(written(turn, place.folder / "example"))
     notes = java_compiler.notes_of([pipeline], place.folder)
     if place.kind == "json":  # as after the first run, whose rows Python tasks had processed
-        notes[pipeline.name].touch()
+        notes[pipeline.name].write_text("python")
     return java_compiler.java_options([pipeline], notes, MASTER)
 
 
