@@ -5,7 +5,8 @@
     ROOT/stop.lock      held while a process checks for users of the cluster and stops it
     ROOT/users          each process that uses the cluster holds a shared lock on this file
     ROOT/keep           if it exists, the cluster runs on without users
-    ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
+    ROOT/node-1/        lock, state.json, server.properties, data/, temporary/, and the logs
+                        broker.log and console.log
 
 If there is no class-data archive yet, each node's JVM writes the names of its loaded classes to the
 file `classes` in its folder. The archive, which shortens later startups, is made from node 1's.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -91,9 +93,11 @@ class Node:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start the supervisor, which starts the JVM. The caller must hold a lock on `users`."""
+        archived = _archive(self.version).options(self._classes)
+        temporary = f"-Djava.io.tmpdir={self._emptied_temporary_folder()}"
         command = [
             *(sys.executable, "-I", "-S", supervisor.__file__, str(self.folder), "--"),
-            *_java(self.version, *_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
+            *_java(self.version, *_BROKER_OPTIONS, temporary, *archived),
             *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
         ]
         # A session of its own: Ctrl-C in a terminal must end the pipeline, but not its broker.
@@ -105,6 +109,13 @@ class Node:
             start_new_session=True,
             umask=private_files.umask_in(self.folder),
         )
+
+    def _emptied_temporary_folder(self) -> Path:
+        """Return the folder for the JVM's temporary files: its native libraries, about 1 MB. A JVM
+        that was killed has left them."""
+        folder = self.folder / "temporary"
+        shutil.rmtree(folder, ignore_errors=True)
+        return private_files.create_folder(folder)
 
     def prepare(
         self,

@@ -49,7 +49,8 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("request_of", "moment"), in_turn(product(REQUESTS, MOMENTS), len(MOMENTS), every=6)
+    ("request_of", "moment"),
+    in_turn(product(REQUESTS, MOMENTS), len(MOMENTS), every=6, of_these=3),
 )
 def test_it_does_nothing_to_the_newer_one(
     proxied: ProxiedKafka, job: Callable[..., Job], request_of: str, moment: str

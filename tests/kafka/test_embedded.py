@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
+from support.kafka_io import fill_topic
 from support.waiting import wait_until
 
 from eos import private_files
@@ -126,6 +127,20 @@ def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
         found = kafka.nodes[0].pids()
         os.kill(found["minder_pid"], signal.SIGKILL)
         wait_until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
+
+
+def test_what_a_killed_jvm_leaves_is_removed(tmp_path: Path) -> None:
+    """A broker unpacks its native library of lz4, and its JVM removes it if it ends by itself."""
+    with EmbeddedKafka(tmp_path) as kafka:
+        left = []
+        for topic in ("one", "two"):
+            fill_topic(kafka.bootstrap, topic, ([b"key"], [b"value" * 20]), 3)
+            kafka.kill(1)
+            left.append({each.name for each in (tmp_path / "node-1/temporary").glob("*lz4*.so")})
+            kafka.restart(1)
+    before, after = left
+    assert len(before) == len(after) == 1
+    assert not before & after
 
 
 @pytest.mark.long

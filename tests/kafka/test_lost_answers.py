@@ -72,8 +72,8 @@ WORSE = {"noise for an answer": Do.GARBAGE_ANSWER, "request late": Do.HOLD_REQUE
 
 REQUESTS = {**CHANGING, **LOOKING}
 CASES = [
-    *in_turn(map(": ".join, product(REQUESTS, FAULTS)), len(FAULTS), every=5),
-    *in_turn(map(": ".join, product(CHANGING, WORSE)), len(WORSE), every=4),
+    *in_turn(map(": ".join, product(REQUESTS, FAULTS)), len(FAULTS), every=5, of_these=2),
+    *in_turn(map(": ".join, product(CHANGING, WORSE)), len(WORSE), every=4, of_these=2),
 ]
 # A blank init ends whatever is open, before it is told that it must come again (51).
 COSTLY = {"fence: repeated later", "fence: request late"}

@@ -33,7 +33,7 @@ def scenes(
     return Scenes(older_broker, tmp_path_factory.mktemp("tv1"), "tv1-owners", profile="TV1")
 
 
-@pytest.mark.parametrize("point", in_turn(STEPS, every=4))
+@pytest.mark.parametrize("point", in_turn(STEPS, every=4, of_these=2))
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
     side_by_side(wake_after_takeover, point)
 

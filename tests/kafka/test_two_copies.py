@@ -26,7 +26,7 @@ def test_many_of_them_met():
     assert sum(MET) > len(MET) / 4  # that they do is the machine's affair, too
 
 
-@pytest.mark.parametrize("number", in_turn(range(8), 1, every=4))
+@pytest.mark.parametrize("number", in_turn(range(8), 1, every=4, of_these=2))
 def test_one_process_goes_on_to_the_end(side_by_side, number):
     side_by_side(start_processes_together, number)
 

@@ -17,12 +17,12 @@ from support.owners import (
 )
 
 
-@pytest.mark.parametrize("point", in_turn([*STEPS, *STEPS_OF_NOTES], every=4))
+@pytest.mark.parametrize("point", in_turn([*STEPS, *STEPS_OF_NOTES], every=4, of_these=2))
 def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
     side_by_side(wake_after_takeover, point)
 
 
-@pytest.mark.parametrize("points", in_turn(WOKEN_INSIDE, 1, every=3))
+@pytest.mark.parametrize("points", in_turn(WOKEN_INSIDE, 1, every=3, of_these=2))
 def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
     side_by_side(wake_inside_transaction, points)
 

@@ -98,7 +98,7 @@ def findings(project: Project) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "reader"), in_turn(product((PASSED_ON, IN_SQL), ("spark", "arrow")))
+    ("text", "reader"), in_turn(product((PASSED_ON, IN_SQL), ("spark", "arrow")), of_these=2)
 )
 def test_every_record_once_and_the_group_is_mirrored(
     across: Project, there: Kafka, text: str, reader: str

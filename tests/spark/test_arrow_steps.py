@@ -205,7 +205,7 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", in_turn(range(6), 1, every=3))
+@pytest.mark.parametrize("seed", in_turn(range(6), 1, every=3, of_these=2))
 def test_random_steps(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     table = records([value(chance) for _ in range(500)])

@@ -40,6 +40,7 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.mark.long
 def test_spark_and_the_page_agree_on_what_goes_with_state(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -70,7 +70,9 @@ def test_without_duplicates_the_output_is_that_without_dedup(spark, tmp_path, de
         assert run.commit() == {"appended": 400}
 
 
-@pytest.mark.parametrize(("in_one_task", "made"), in_turn(product((True, False), (None, selected))))
+@pytest.mark.parametrize(
+    ("in_one_task", "made"), in_turn(product((True, False), (None, selected)), of_these=2)
+)
 def test_an_attempt_with_duplicates_is_retried_without_them(spark, tmp_path, made, in_one_task):
     run = Run(spark, tmp_path)
     run.try_once(run.next(), made)

@@ -61,7 +61,7 @@ def test_the_next_run_remembers_that_an_upstream_resends(spark, tmp_path):
 
 @pytest.mark.parametrize(
     ("dedup", "in_one_task"),
-    in_turn(product((replace(DEDUP, validates_first=True), IN_ORDER), (True, False))),
+    in_turn(product((replace(DEDUP, validates_first=True), IN_ORDER), (True, False)), of_these=2),
 )
 def test_no_attempt_is_retried_if_records_are_validated_first(spark, tmp_path, dedup, in_one_task):
     run, again = Run(spark, tmp_path, dedup), 60 if dedup.policy.window else 5

@@ -219,7 +219,7 @@ DEAD = replace(PARTITION, policy=policy(dead=("gap", "unstamped")))
 CASES = product(SINKS, (1, 2), (PARTITION, DEAD))
 
 
-@pytest.mark.parametrize(("sink", "count", "rules"), in_turn(CASES, every=5))
+@pytest.mark.parametrize(("sink", "count", "rules"), in_turn(CASES, every=5, of_these=2))
 def test_scope_partition_writes_and_reports_the_same(spark, tmp_path, one, two, sink, count, rules):
     """With several partitions in each task, and with a task for each."""
     topics = one if count == 1 else two
@@ -236,7 +236,9 @@ def test_scope_partition_writes_and_reports_the_same(spark, tmp_path, one, two, 
     assert each.result(in_python=True)[1:] == found[0][1:]
 
 
-@pytest.mark.parametrize(("count", "dead"), in_turn(product((1, 2), ((), ("unstamped",)))))
+@pytest.mark.parametrize(
+    ("count", "dead"), in_turn(product((1, 2), ((), ("unstamped",))), of_these=2)
+)
 def test_scope_producer_writes_first_and_retries_with_the_same_verdicts(
     spark, tmp_path, one, two, count, dead
 ):

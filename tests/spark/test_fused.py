@@ -122,7 +122,9 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("sink", "returns", "kind"),
-    in_turn(((*case, kind) for case, kind in product(CASES, ("arrow", "pandas"))), every=3),
+    in_turn(
+        ((*case, kind) for case, kind in product(CASES, ("arrow", "pandas"))), every=3, of_these=2
+    ),
 )
 def test_what_comes_out_is_the_same(spark, tmp_path, kind, sink, returns):
     made = planned(tmp_path, sink, kind, returns)

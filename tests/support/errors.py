@@ -34,13 +34,18 @@ def examples(count: int) -> int:
     return max(1, count // _SHARE)
 
 
-def in_turn(cases: Iterable[Any], width: int = 2, every: int = 2) -> list[Any]:
-    """Return the cases as parameters. They are a table whose rows have `width` cases. All but every
-    nth diagonal is nightly, so that the default run has cases from all over the table."""
-    return [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            marks=() if sum(divmod(at, width)) % every == 0 else pytest.mark.nightly,
-        )
-        for at, case in enumerate(cases)
-    ]
+def in_turn(
+    cases: Iterable[Any], width: int = 2, every: int = 2, *, of_these: int = 1
+) -> list[Any]:
+    """Return the cases as parameters. They are a table whose rows have `width` cases.
+
+    All but every nth diagonal is nightly, so that the other runs have cases from all over the
+    table. The default run has only every nth case `of_these`; the rest of them is `long`."""
+    found, chosen = [], 0
+    for at, case in enumerate(cases):
+        marks: Any = pytest.mark.nightly
+        if sum(divmod(at, width)) % every == 0:
+            marks = () if chosen % of_these == 0 else pytest.mark.long
+            chosen += 1
+        found.append(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks))
+    return found
