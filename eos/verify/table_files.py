@@ -12,7 +12,7 @@ import datetime as dt
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from eos.delta.log import DeltaLog, FileAction
 from eos.finding import Finding, FindingKind, Witness
@@ -24,13 +24,22 @@ _SUSPECTS_MAX = 10_000  # files that differ and wait for a look at the newest ve
 # Characters of a text that are compared. Writers cut long ones: Delta's after 32 characters,
 # Parquet's after 64 bytes, and then they raise the last character of the highest one.
 _PREFIX = 15
+_END_BYTES = 8  # a Parquet file ends with the size of its footer, and four letters
+_FOOTER_BYTES_MAX = 128 << 20
+
+
+class _Problem(NamedTuple):
+    """How a file differs from the log, or why that is not known."""
+
+    words: str
+    is_unread: bool = False
 
 
 class _Suspect(NamedTuple):
-    """A file that differs from the log."""
+    """A file that has a problem."""
 
     path: str
-    problem: str
+    problem: _Problem
     version: int
     owed: Witness
 
@@ -61,14 +70,14 @@ class TableFiles:
         for each in self.log.file_actions(version):
             records = each.records if each.is_added else None
             rows = None if rows is None or records is None else rows + records
-            if each.is_added and (problem := _difference(self.store, each)) is not None:
+            if each.is_added and (problem := _problem(self.store, each)) is not None:
                 self.checked += 1
-                if problem:
+                if problem.words:
                     self._suspects.append(_Suspect(each.path, problem, version, owed))
         return rows
 
     def findings(self) -> Iterator[Finding]:
-        """Yield a finding for each commit with a file that differs and is still in use.
+        """Yield a finding for each commit with a file that has a problem and is still in use.
 
         The newest version is read after the files, so a file that was deleted meanwhile is not in
         use."""
@@ -80,23 +89,27 @@ class TableFiles:
             message = f"{where}: {plural(len(suspects), 'data file')} could not be proven: {used}"
             yield Finding("delta_unproven", message, kind=FindingKind.GONE)
             return
-        wrong: dict[int, list[_Suspect]] = {}
+        wrong: dict[tuple[int, bool], list[_Suspect]] = {}
         for each in suspects:
             if each.path in used:
-                wrong.setdefault(each.version, []).append(each)
+                wrong.setdefault((each.version, each.problem.is_unread), []).append(each)
             else:
                 self.replaced += 1
-        for version, (first, *others) in wrong.items():
+        for (version, is_unread), (first, *others) in wrong.items():
             more = f"; it has {plural(len(others), 'more such file')}" if others else ""
-            message = f"{where}: the file {first.path} of its version {version} {first.problem}, "
-            yield Finding("delta_file", f"{message}of {first.owed}{more}", witness=first.owed)
+            words = first.problem.words
+            message = f"{where}: the file {first.path} of its version {version} {words}, "
+            message += f"of {first.owed}{more}"
+            if is_unread:
+                yield Finding("delta_unproven", message, kind=FindingKind.GONE)
+            else:
+                yield Finding("delta_file", message, witness=first.owed)
 
 
-def _difference(store: TableStore, file: FileAction) -> str | None:
-    """Return how a data file differs from its entry in the table's log; "" if it does not. Return
-    None if the file is outside of the table's folder and can't be read here."""
+def _problem(store: TableStore, file: FileAction) -> _Problem | None:
+    """Return what is wrong with a data file, with empty words if nothing is. Return None if the
+    file is outside of the table's folder and can't be read here."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         opened = store.open(file.path)
@@ -105,13 +118,38 @@ def _difference(store: TableStore, file: FileAction) -> str | None:
         with opened:
             size = opened.seek(0, os.SEEK_END)
             if file.size is not None and size != file.size:
-                return f"has {size:,} bytes, but {file.size:,} in the log"
-            opened.seek(0)
-            footer = pq.read_metadata(opened)
+                return _Problem(f"has {size:,} bytes, but {file.size:,} in the log")
+            end = _end(opened, size)
     except FileNotFoundError:
-        return "is missing"
+        return _Problem("is missing")
+    except OSError as error:
+        # A bucket may not answer. A disk that does not return a file's bytes is damaged.
+        return _Problem(_unreadable(error), is_unread=store.folder.local is None)
+    try:
+        return _Problem(_difference(end, file))
     except (OSError, ValueError, pa.ArrowException) as error:
-        return f"can't be read ({str(error).splitlines()[0][:200]})"
+        return _Problem(_unreadable(error))
+
+
+def _unreadable(error: Exception) -> str:
+    return f"can't be read ({(str(error).splitlines() or [type(error).__name__])[0][:200]})"
+
+
+def _end(opened: BinaryIO, size: int) -> bytes:
+    """Return the file's footer and what follows it, or less if the file is damaged."""
+    opened.seek(max(0, size - _END_BYTES))
+    claimed = int.from_bytes(opened.read(4), "little")
+    start = max(0, size - _END_BYTES - min(claimed, _FOOTER_BYTES_MAX))
+    opened.seek(start)
+    return opened.read(size - start)
+
+
+def _difference(end: bytes, file: FileAction) -> str:
+    """Return how a file's footer differs from its entry in the table's log; "" if it does not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    footer = pq.read_metadata(pa.BufferReader(end))
     if file.records is not None and footer.num_rows != file.records:
         return f"has {footer.num_rows:,} rows, but {file.records:,} in the log"
     if file.stats.get("tightBounds", True) is not True:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.proven_lake import ROWS, Lake, store_of
 
 from eos.finding import FindingKind, Witness
+from eos.folder import LocalFolder
 from eos.kafka.api import Identity
 from eos.plan.delta_sink import Table
 from eos.verify import table_files
@@ -135,6 +137,32 @@ def test_files_of_a_table_that_can_not_be_read_are_not_proven(lake: Lake) -> Non
     (finding,) = files.findings()
     assert finding.kind is FindingKind.GONE
     assert "1 data file could not be proven: the table can't be read (" in finding.message
+
+
+class OneSilentFile(LocalFolder):
+    """A folder as of a bucket that does not return one of its files."""
+
+    local = None  # type: ignore[assignment]
+    silent = ""
+
+    def open_read(self, name: str) -> BinaryIO:
+        if name == self.silent:
+            raise OSError("AWS Error NETWORK_CONNECTION during HeadObject operation")
+        return (self.path / name).open("rb")
+
+
+def test_a_file_that_its_bucket_does_not_return_is_not_proven(lake: Lake) -> None:
+    """A damaged one is wrong, also in a bucket."""
+    folder = OneSilentFile(Path(lake.table.path))
+    object.__setattr__(folder, "silent", lake.data_file(1).name)
+    lake.data_file(2).write_bytes(b"x" * lake.data_file(2).stat().st_size)
+    store = replace(store_of(lake.table), folder=folder)
+    files = TableFiles(store, store.log("app"))
+    assert [files.check(version, WITNESS) for version in (1, 2)] == [ROWS, ROWS]
+    silent, damaged = files.findings()
+    assert (silent.case, silent.kind) == ("delta_unproven", FindingKind.GONE)
+    assert "of its version 1 can't be read (AWS Error NETWORK_CONNECTION " in silent.message
+    assert damaged.case == "delta_file"
 
 
 def test_many_differing_files_are_reported_early(
