@@ -39,7 +39,7 @@ _LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
 # No optimizing compiler in the broker's JVM. It costs two CPU seconds at startup, which were not
 # regained after 2 million records: a broker spends its time on copying and checksums.
 _CHEAP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_BROKER_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
+JAVA_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
 _TOOL_OPTIONS = (*_CHEAP, "-Xmx256m")
 
 
@@ -91,13 +91,13 @@ class Node:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self, java_options: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start the supervisor, which starts the JVM. The caller must hold a lock on `users`."""
         archived = _archive(self.version).options(self._classes)
         temporary = f"-Djava.io.tmpdir={self._emptied_temporary_folder()}"
         command = [
             *(sys.executable, "-I", "-S", supervisor.__file__, str(self.folder), "--"),
-            *_java(self.version, *_BROKER_OPTIONS, temporary, *archived),
+            *_java(self.version, *java_options, temporary, *archived),
             *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
         ]
         # A session of its own: Ctrl-C in a terminal must end the pipeline, but not its broker.

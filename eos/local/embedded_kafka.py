@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from eos import private_files
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.local import cluster_file, start_errors
-from eos.local.broker_node import HOST, Node, Ports, free_ports, is_free, java_command
+from eos.local.broker_node import HOST, JAVA_OPTIONS, Node, Ports, free_ports, is_free, java_command
 from eos.local.broker_probe import live_brokers
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
 from eos.local.jars import BROKER_VERSION
@@ -72,8 +72,8 @@ class EmbeddedKafka:
     died, unless `keep` was called.
 
     Existing data keeps its number of `nodes` (default 1) and the Kafka `version` that was given
-    when it was created; without one it uses the newest. `config` and `port` have no effect on a
-    cluster that already runs, and `features` have no effect on existing data.
+    when it was created; without one it uses the newest. `config`, `port` and `java_options` have
+    no effect on a cluster that already runs, and `features` have no effect on existing data.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class EmbeddedKafka:
         *,
         version: str | None = None,
         features: Mapping[str, int] | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
     ) -> None:
         self.root = root.resolve()
         self._count = nodes
@@ -92,6 +93,7 @@ class EmbeddedKafka:
         self._config = config or {}
         self._version = version
         self._features = dict(features or {})
+        self._java_options = java_options
         self._nodes: tuple[Node, ...] = ()
         self._supervisors: dict[int, subprocess.Popen[bytes]] = {}
         self._use: FileLock | None = None
@@ -290,7 +292,7 @@ class EmbeddedKafka:
         before = self._supervisors.pop(node.number, None)
         if before is not None:
             before.wait()  # no long wait: the node is down, so its supervisor is ending
-        self._supervisors[node.number] = node.spawn()
+        self._supervisors[node.number] = node.spawn(self._java_options)
 
     def _wait_ready(self, deadline: Deadline) -> bool:
         """Wait until every node lists all nodes in its metadata, and return True.
