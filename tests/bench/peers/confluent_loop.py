@@ -29,6 +29,8 @@ def confluent(
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            # When its queue of fetched records was full, librdkafka would wait a second.
+            "fetch.queue.backoff.ms": 10,
         }
     )
     producer = Producer(
