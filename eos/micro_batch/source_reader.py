@@ -28,6 +28,8 @@ from eos.spark.read_report import ReadReport
 from eos.spark.session import slots
 from eos.startup.source_state import above, below, source_client, source_of
 from eos.transform.arrow_steps import ArrowSteps
+from eos.transform.functions import builds_dataframes
+from eos.transform.nondeterminism import unstable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,8 +129,14 @@ class SourceReader:
 
     def columns_needed(self, out: DataFrame) -> frozenset[str] | None:
         """Return the names of the source's columns that the rows `out` are computed from. Return
-        None if all are needed, or if Spark's source reads them, which knows that itself."""
-        return columns_read(out) if self._is_arrow else None
+        None if all may be needed, or if Spark's source reads them, which knows that itself.
+
+        The steps are applied a second time to these columns, and Spark optimizes that query on its
+        own. So they must be the same steps then: a function that returns another DataFrame, or a
+        condition on the present time, could read a column that was not needed before."""
+        if not self._is_arrow or builds_dataframes(self._plan.transforms) or unstable(out):
+            return None
+        return columns_read(out)
 
     def begin_attempt(self) -> None:
         """Forget what earlier jobs have read, and choose whether Spark or Python tasks run the

@@ -83,6 +83,11 @@ class Function:
 Transform = Function | Query
 
 
+def builds_dataframes(transforms: Iterable[Transform]) -> bool:
+    """Return whether a function of the user returns a DataFrame. Each call may return another."""
+    return any(isinstance(each, Function) and each.kind == "python" for each in transforms)
+
+
 def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Transform, ...]:
     """Import the steps' functions, read their queries, and return both as transforms.
 

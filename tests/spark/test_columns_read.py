@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,10 @@ from support.errors import in_turn
 from support.spark_session import local_spark
 
 from eos.micro_batch.records_read import observed
+from eos.micro_batch.source_reader import SourceReader
 from eos.spark.columns_read import columns_read
 from eos.testing import require_same_rows
+from eos.transform.functions import Function
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +83,23 @@ def test_columns_that_are_not_needed_may_be_null(
     assert found == frozenset(needed)
     less = query(source(spark, *(sorted(found) or ["d"])), text)
     require_same_rows(less, whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "needed"),
+    [
+        ("SELECT a FROM input WHERE b = 1", (), frozenset("ab")),
+        ("SELECT a FROM input WHERE current_date() > DATE'2000-01-01' OR b = 1", (), None),
+        ("SELECT a FROM input WHERE rand() < 2 OR b = 1", (), None),
+        ("SELECT a FROM input", (Function("m:f", {}, len, ()),), None),
+    ],
+    ids=["fixed", "the present date", "random", "a function that builds a DataFrame"],
+)
+def test_all_columns_are_read_if_the_next_plan_may_need_others(
+    spark: SparkSession, text: str, steps: tuple[Function, ...], needed: frozenset[str] | None
+) -> None:
+    reader: Any = SimpleNamespace(_is_arrow=True, _plan=SimpleNamespace(transforms=steps))
+    assert SourceReader.columns_needed(reader, query(source(spark), text)) == needed
 
 
 @pytest.mark.long
