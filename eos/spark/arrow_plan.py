@@ -81,8 +81,9 @@ def _steps(plan: Plan, spark: SparkSession, parsing: JsonParsing) -> ArrowSteps:
     found = translated(rows, _is_source)
     needed = found.needed.union(*(each.columns for each in rules))
     read = {number: how for number, (_, _, how) in zip(found.source, columns, strict=True)}
+    # A text that nothing reads is checked all the same: a record is malformed if it is not UTF-8.
     return ArrowSteps(
-        {number: how for number, how in read.items() if number in needed},
+        {number: how for number, how in read.items() if number in needed or how.kind == "text"},
         parsing.parsers,
         rules,
         found.steps,

@@ -292,6 +292,21 @@ def test_a_key_that_is_no_text_needs_spark(spark: SparkSession, tmp_path: Path) 
     assert raised.value.code == "steps_need_spark"
 
 
+def test_a_key_that_is_no_text_needs_spark_also_if_nothing_reads_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = planned(
+        tmp_path,
+        JSON,
+        sql("SELECT id FROM input"),
+        source=f'key: string\n  value: {{json: "{SCHEMA}"}}',
+    )
+    assert len(in_python(made, spark, records([b"{}"], [b"k"]))) == 1
+    with pytest.raises(AttemptFailedError) as raised:
+        in_python(made, spark, records([b"{}"], [b"\xff"]))
+    assert raised.value.code == "steps_need_spark"
+
+
 def test_json_on_a_machine_without_the_native_library_needs_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
