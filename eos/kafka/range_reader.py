@@ -78,10 +78,10 @@ def _decoded(
         if reached >= end:
             return
         reached = max(reached, batch.last_offset + 1)
+        # A broker's response begins with the record batch that has the offset `start`. So an old
+        # format before it is damage, which the client of Spark's source finds by its checksum.
         if isinstance(batch, Old):
-            if batch.last_offset >= start:
-                raise old_format(partition, batch.last_offset)
-            continue
+            raise old_format(partition, batch.last_offset)
         if batch.offset >= end:
             return
         if not batch.is_sound:
