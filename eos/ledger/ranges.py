@@ -106,9 +106,14 @@ def _is_that(position: Position, step: PlannedBatch) -> bool:
     does not prove that. A checkpoint that fell back (an older copy, a file lost in a power failure)
     plans the same number with another range.
     """
-    return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
+    return _has_part(position, step) and all(
         position.ends.get(tp) == end for tp, end in step.ends.items()
     )
+
+
+def _has_part(position: Position, step: PlannedBatch) -> bool:
+    """Return whether the ledger's last transaction committed a part of this micro-batch."""
+    return (position.query_id, position.batch_id) == (step.query_id, step.batch_id)
 
 
 def _require_next(pipeline: str, position: Position, step: PlannedBatch) -> None:
@@ -147,7 +152,7 @@ def _require_adjacent(
                 "this beginning",
                 **_values(pipeline, tp, None, start),
             )
-    elif start is None:
+    elif start is None and not (_has_part(position, step) and known <= end):
         raise PromiseBrokenError(
             "beyond",
             f"{where} from its beginning, as a new partition, but {known} is next according to "
@@ -156,7 +161,7 @@ def _require_adjacent(
             f"{pipeline} --set-checkpoint-aside` resumes at the ledger's ends{state_loss}",
             **_values(pipeline, tp, known, 0),
         )
-    elif known < start:
+    elif start is not None and known < start:
         n_skipped = start - known
         raise PromiseBrokenError(
             "hole",
@@ -169,7 +174,7 @@ def _require_adjacent(
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
-        n_repeated = end - start
+        n_repeated = end - (start or 0)
         raise PromiseBrokenError(
             "beyond",
             f"{where} up to offset {end}, but {known} is next according to the ledger: running "
