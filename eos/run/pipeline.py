@@ -238,7 +238,7 @@ class _Run:
             checkpoint = Checkpoint(files, location, is_opaque=planned.is_dataframe)
             # Copying state may have taken long, and so may writing a large micro-batch to tables.
             soon = Deadline.after_ms(START_TIMEOUT_MS)
-            require_new_whole(planned, source, batches.position, checkpoint, soon)
+            require_new_whole(planned, source, batches.position, checkpoint, soon, last)
             if dedup is not None:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, dedup, tables)

@@ -107,16 +107,22 @@ def require_new_whole(
     position: Position,
     checkpoint: Checkpoint,
     deadline: Deadline,
+    last: LedgerRecord | None = None,
 ) -> None:
     """Raise PromiseBrokenError if a new source partition has already lost its first records.
 
     With a resumed checkpoint, Spark reads a new partition from offset 0 or skips it, and reports no
-    lost records.
+    lost records. A fresh checkpoint begins with the records that are left. That is right at the
+    first start, for a new topic, and if an operator just decided it (`last` is of a recovery).
     """
-    if checkpoint.planned() is None:
+    is_fresh = checkpoint.planned() is None
+    if is_fresh and (last is None or last.kind == "recovery"):
         return
     found = _partitions(_source_topics(planned, source.client, deadline))
     new = found - position.ends.keys() - checkpoint.known_partitions()
+    if is_fresh:
+        read = {tp.topic for tp in position.ends}
+        new = frozenset(tp for tp in new if tp.topic in read)
     name = planned.names.pipeline
     for tp, first in sorted(source.earliest(new).items()):
         if first > 0:
