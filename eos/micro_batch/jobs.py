@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eos.checkpoint.offset_log import Ranges
-from eos.deadline import Deadline
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage, SinkSpec
 from eos.kafka.api import Identity
 from eos.kafka.target_partitions import Targets
@@ -44,8 +43,9 @@ if TYPE_CHECKING:
 # A micro-batch of at most this many offsets runs as one task, without a shuffle: with so few
 # records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-# The part of the transaction timeout within which all writers must finish. The rest is for the
-# ledger record, the group offsets and EndTxn.
+# The part of the transaction timeout within which the writers of a job must finish. The rest is for
+# the ledger record, the group offsets and EndTxn. It counts from their start: a transaction opens
+# with its first record, and an earlier job may take as long as it needs.
 _WRITER_SHARE = 0.8
 ALL = "read, transform, encode, write"  # the steps of a job, as Spark's UI shows them
 
@@ -80,12 +80,6 @@ class Jobs:
     batch_id: int
     ranges: Ranges
     identity: Identity
-    deadline: Deadline
-
-    @classmethod
-    def of(cls, stages: Stages, batch_id: int, ranges: Ranges, identity: Identity) -> Jobs:
-        deadline = Deadline.after_ms(stages.plan.transaction_timeout_ms * _WRITER_SHARE)
-        return cls(stages, batch_id, ranges, identity, deadline)
 
     @property
     def is_in_one_task(self) -> bool:
@@ -263,7 +257,7 @@ class Jobs:
             transactional_id=self.stages.plan.names.transactional_id,
             identity=self.identity,
             targets=targets,
-            timeout_ms=int(self.deadline.left_ms),
+            timeout_ms=int(self.stages.plan.transaction_timeout_ms * _WRITER_SHARE),
             crash=self.stages.crash.of_tasks(self.batch_id),
         )
 

@@ -52,7 +52,7 @@ class MicroBatchWork(AttemptWork):
         self.refused: Sequence[RejectedRecords] = ()
 
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
-        jobs = Jobs.of(self._stages, self._batch_id, self._ranges, identity)
+        jobs = Jobs(self._stages, self._batch_id, self._ranges, identity)
         self._stages.reader.begin_attempt()
         self._floors = floors
         self._dedup = None

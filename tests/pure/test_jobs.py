@@ -10,7 +10,6 @@ import pytest
 from support import doubles
 
 from eos.checkpoint.offset_log import Ranges
-from eos.deadline import Deadline
 from eos.faults import CrashPlan, TaskFault
 from eos.kafka.api import Identity, TopicPartition
 from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX, Jobs
@@ -44,7 +43,7 @@ def test_the_driver_does_only_small_work_of_its_own_on_its_own_machine(
     )
     tp = TopicPartition("in", 0)
     ranges = Ranges({tp: 0}, {tp: records})
-    jobs = Jobs(stages, 0, ranges, Identity(1, 0), Deadline.after_ms(1))
+    jobs = Jobs(stages, 0, ranges, Identity(1, 0))
     unused: Any = None
     python = PythonRows(unused, unused, PythonPlan(rows))
     assert jobs._runs_in_driver(python, dedup) is is_in_driver
