@@ -7,6 +7,7 @@ finds a pipeline file. Nothing runs it: it has the names of the job's functions,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
 
 _SUFFIX = ".json"
+# Characters that YAML refuses or reads as the end of a line, and JSON does not escape. All others
+# stay as they are: JSON would escape an emoji as two halves, which YAML refuses.
+_NOT_IN_YAML = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 def save(profile: ProfileFile, name: str, declared: Mapping[str, Any]) -> None:
@@ -28,10 +32,15 @@ def save(profile: ProfileFile, name: str, declared: Mapping[str, Any]) -> None:
     if folder is None:
         return
     # `$` begins a variable in a pipeline file, and is plain text in a job.
-    text = json.dumps(declared, indent=2).replace("$", "$$")
+    text = _NOT_IN_YAML.sub(_escaped, json.dumps(declared, indent=2, ensure_ascii=False))
+    text = text.replace("$", "$$")
     with _accessible(folder):
         folder.create()
         folder.write(_file(profile, name), f"{text}\n".encode())
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def load(profile: ProfileFile, name: str, project: Path) -> PipelineFile | None:

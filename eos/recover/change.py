@@ -147,7 +147,12 @@ class LedgerChange:
     def note(self, why: str) -> dict[str, Any]:
         """Return the note for the ledger's recovery record: user, time, reason and the change."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return {"by": _operator(), "at": now, "why": why, **self.as_json()}
+        return {"by": _operator(), "at": now, "why": _text(why), **self.as_json()}
+
+
+def _text(argument: str) -> str:
+    """Return a word of the command line, whose bytes need not be text, as Unicode."""
+    return argument.encode(errors="replace").decode()
 
 
 Verb = Callable[[Snapshot], LedgerChange]

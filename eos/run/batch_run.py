@@ -7,6 +7,7 @@ recognized by Spark's ids instead.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -199,9 +200,15 @@ def _require_batches(pipeline: str, query_id: str) -> None:
         )
 
 
+# Half of a pair. Python makes one of each byte in a file name that is no text. With it, a ledger
+# record would be no JSON that a reader accepts.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 def require_run_id(run_id: str) -> None:
     """Raise UsageError unless the text can be the id of a run."""
-    if not isinstance(run_id, str) or not 0 < len(run_id) <= RUN_ID_MAX:
+    is_text = isinstance(run_id, str) and not _SURROGATE.search(run_id)
+    if not is_text or not 0 < len(run_id) <= RUN_ID_MAX:
         raise UsageError(
             "run_id_invalid",
             f"the id of a run is {run_id!r:.120}; expected a text of 1 to {RUN_ID_MAX} characters",

@@ -72,14 +72,17 @@ def test_a_job_has_the_keys_of_a_pipeline_file() -> None:
 
 
 def test_a_saved_job_is_read_as_a_pipeline_file(tmp_path: Path) -> None:
-    declared = job(stream().sql("SELECT '$HOME', '${USER}' AS x, * FROM input")).to_topic("a")
+    # An emoji, and characters that end a line for YAML or that it refuses.
+    text = "\U0001f600 \u00e4 \x7f \x85 \u2028 \ufeff \\u0041"
+    sql = f"SELECT '$HOME', '${{USER}}' AS x, '{text}' AS y, * FROM input"
+    declared = job(stream().sql(sql)).to_topic("a")
     profile = profile_of({"state": {"root": str(tmp_path / "state")}}, {})
     assert load(profile, "enriched", tmp_path) is None
     save(profile, "enriched", declared.declared())
     found = load(profile, "enriched", tmp_path)
     assert found is not None
     assert is_job(found)
-    assert found.transform[0].sql == "SELECT '$HOME', '${USER}' AS x, * FROM input"
+    assert found.transform[0].sql == sql
     (path,) = (tmp_path / "state" / "jobs").iterdir()
     assert path.stat().st_mode & 0o077 == 0
     elsewhere = profile_of({"state": {"root": "hdfs://node/eos"}}, {})
@@ -149,6 +152,7 @@ def test_problems_name_the_key_and_not_a_line() -> None:
         (lambda: job().to_topic("a").run("2026-11-23"), "job_streaming"),
         (lambda: job().to_topic("a").run(""), "run_id_invalid"),
         (lambda: job().to_topic("a").run("x" * 101), "run_id_invalid"),
+        (lambda: job().to_topic("a").run("caf\udce9"), "run_id_invalid"),
     ],
 )  # fmt: skip
 def test_refuses(made: Any, code: str) -> None:
