@@ -271,7 +271,8 @@ class MicroBatches:
             return
         known = self.ownership.last
         found = self.ownership.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
-        if found is not None and found.identity != known:
+        # The interrupted call itself may have found its attempt committed, just before.
+        if found is not None and (found.identity != known or found.identity == self._open):
             # Delta tables are written after the ledger record, so this process may know newer
             # versions of them than the record.
             self.position = replace(found.position, tables=self.position.tables)
