@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from eos.finding import Finding, Witness
+from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.verify.history import CommittedAttempt
+
+_EPOCHS = 1 << 15
 
 
 @dataclass(slots=True)
@@ -23,8 +25,13 @@ class Owners:
     Each producer id takes 4 KB, with one bit per epoch."""
 
     _epochs: dict[int, bytearray] = field(default_factory=dict)
+    _trimmed: dict[int, int] = field(default_factory=dict)  # by producer id, the epochs below
+    _is_after_trimmed: bool = False
 
     def add(self, identity: Identity) -> None:
+        if self._is_after_trimmed:
+            self._trimmed[identity.producer_id] = identity.epoch
+            self._is_after_trimmed = False
         bits = self._epochs.setdefault(identity.producer_id, bytearray(4096))
         bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
 
@@ -38,6 +45,15 @@ class Owners:
     def committed(self, identity: Identity) -> bool:
         bits = self._epochs.get(identity.producer_id)
         return bits is not None and bool(bits[identity.epoch >> 3] >> (identity.epoch & 7) & 1)
+
+    def forget_trimmed(self) -> None:
+        """Note that the transactions between the last one and the next one are not known."""
+        self._trimmed.update(dict.fromkeys(self._epochs, _EPOCHS))
+        self._is_after_trimmed = True
+
+    def may_be_trimmed(self, identity: Identity) -> bool:
+        """Return whether the record of a transaction may be one that is not known."""
+        return identity.epoch < self._trimmed.get(identity.producer_id, 0)
 
     @property
     def producer_ids(self) -> list[int]:
@@ -62,10 +78,15 @@ class CommitChain:
     records: int = 0
     moved: list[Witness] = field(default_factory=list)  # recovery records that moved the position
 
+    def forget_trimmed(self) -> None:
+        """Expect no range next to the last one: the transactions in between are not known."""
+        self.position.clear()
+        self.owners.forget_trimmed()
+
     def see(self, each: CommittedAttempt) -> Iterator[Finding]:
         yield from self._identity(each)
         if each.witness.kind == "recovery":
-            self._move(each)
+            yield from self._move(each)
         else:
             yield from self._ranges(each)
         self.attempts += each.is_attempt
@@ -121,12 +142,18 @@ class CommitChain:
         message = f"source {tp}: {text}, at {each.witness}"
         return Finding(case, message, tp, offset, each.witness)
 
-    def _move(self, each: CommittedAttempt) -> None:
+    def _move(self, each: CommittedAttempt) -> Iterator[Finding]:
         """Replace the position by the position of a recovery record.
 
-        An operator may move the position back, so that the pipeline reads these offsets again.
+        An operator may move the position back, so that the pipeline reads these offsets again. If
+        the operator removed a topic, a new topic of that name has other offsets.
         """
         ends = {tp: end for tp, (_, end) in each.ranges.items()}
         if any(self.position.get(tp) != end for tp, end in ends.items()):
             self.moved.append(each.witness)
         self.position = ends
+        for tp in sorted(self.covered.keys() - ends.keys()):
+            start, end = self.covered.pop(tp)
+            message = f"{tp}: offsets {start} to {end - 1} were read before {each.witness}, with "
+            message += "which an operator removed the topic from the pipeline"
+            yield Finding("source_forgotten", message, tp, start, kind=FindingKind.GONE)

@@ -101,8 +101,16 @@ def files_in_use(store: TableStore, paths: Sequence[str]) -> set[str] | str:
 
 
 def check_tables(
-    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerLevel, high: LedgerLevel
+    sinks: Sinks,
+    found: Mapping[str, TableWrite | str],
+    owed: Mapping[str, int],
+    low: LedgerLevel,
+    high: LedgerLevel,
 ) -> Iterator[Finding]:
+    """Yield a finding for each table whose last write is not the one that the ledger expects.
+
+    `owed` has, by table, the ledger offset of a micro-batch that no later record confirms. Records
+    other than attempts may follow it: of a recovery, or of a stop that could not wait for Delta."""
     for name, store in sinks.readable().items():
         table, known, now = store.table, low.tables.get(name), found[name]
         if known is None:
@@ -121,7 +129,8 @@ def check_tables(
             if not known.at <= now.at <= high.witness.ledger_offset:
                 yield _disagrees(place, now.at, known.at, high.witness)
         else:
-            newest = low.witness.ledger_offset if low.witness.kind == "attempt" else -1
+            is_attempt = low.witness.kind == "attempt"
+            newest = low.witness.ledger_offset if is_attempt else owed.get(name, -1)
             status = table_status(known.at, now.at, newest)
             if status is TableStatus.OWED:
                 message = f"{place} lacks the ledger's record {newest} (it has {now.at}): the "

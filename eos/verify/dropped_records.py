@@ -142,6 +142,7 @@ class DropCheck:
     # Called for every proven drop, not only the listed ones, with the transaction of its claim.
     each: Callable[[ProvenDrop, Witness], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
+    is_cut: bool = False  # transactions are not known, which may have read the first copies
     records: Counter[str] = field(default_factory=Counter)
     proven: int = 0
     shown: list[ProvenDrop] = field(default_factory=list)
@@ -153,6 +154,8 @@ class DropCheck:
         if each.witness.kind == "recovery":
             # The position may move back, so that records are read twice. Prove the claims so far.
             self.prove()
+            for tp in self.covered.keys() - each.ranges.keys():
+                del self.covered[tp]  # an operator removed the topic; a new one has other offsets
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -191,7 +194,7 @@ class DropCheck:
             for tp, (_, end) in claim.ranges.items():
                 ends[tp] = max(end, ends.get(tp, 0))
         logs = {tp: self.log(tp, end) for tp, end in sorted(ends.items())}
-        is_cut = any(log.is_cut for log in logs.values())
+        is_cut = self.is_cut or any(log.is_cut for log in logs.values())
         try:
             self._refused = self.letters()
             if self.is_spread:

@@ -37,8 +37,12 @@ class PositionCopies:
     sinks: Sinks
     tables: Mapping[str, TableWrite | str]
 
-    def compare(self, low: LedgerLevel, high: LedgerLevel) -> Iterator[tuple[str, list[Finding]]]:
-        """Compare each copy with the ledger. Yield the comparison's name and its findings."""
+    def compare(
+        self, low: LedgerLevel, high: LedgerLevel, owed: Mapping[str, int]
+    ) -> Iterator[tuple[str, list[Finding]]]:
+        """Compare each copy with the ledger. Yield the comparison's name and its findings.
+
+        `owed` is that of `check_tables`."""
         cluster, ledger = self.cluster, self.cluster.ledger_partition
         if not cluster.is_group_mirrored:  # else another client may move them
             found = list(cross_checks.check_group(self.group, cluster.group, low, high))
@@ -51,7 +55,7 @@ class PositionCopies:
             list(cross_checks.check_open(self.open, cluster.transactional_id)),
         )
         if self.tables:
-            found = list(delta_tables.check_tables(self.sinks, self.tables, low, high))
+            found = list(delta_tables.check_tables(self.sinks, self.tables, owed, low, high))
             yield "Delta tables", found
 
 

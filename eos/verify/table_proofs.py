@@ -52,5 +52,10 @@ class TableProofs:
             proof.see_newer(each.witness.ledger_offset for each in newer)
             proof.finish(self._ends[name])
 
+    def owed(self) -> dict[str, int]:
+        """Return, by table, the ledger offset of a micro-batch that no record confirmed yet."""
+        owed = {name: proof.point().owed for name, proof in self.proofs.items()}
+        return {name: each.ledger_offset for name, each in owed.items() if each is not None}
+
     def points(self) -> dict[str, TablePoint]:
         return {name: proof.point() for name, proof in self.proofs.items()}

@@ -140,7 +140,9 @@ class Target:
     def wants(self, header: BatchHeader) -> bool:
         """Return whether an expected attempt wrote the record batch, so its digest is needed."""
         batch = header.batch
-        return header.is_visible and batch.is_sound and batch.identity in self._parts
+        has_records = batch.records > 0  # compaction may leave an empty batch
+        is_expected = batch.identity in self._parts
+        return header.is_visible and batch.is_sound and has_records and is_expected
 
     def see(self, header: BatchHeader | Old, digest: int | None) -> None:
         """Check the next record batch of the log.
@@ -161,7 +163,7 @@ class Target:
         part = self._parts.get(batch.identity)
         if not batch.is_sound or (self.wants(header) and digest is None):
             self._report_damaged(batch, part)
-        elif part is not None:
+        elif part is not None and batch.records:
             self._see_own(header, part, digest or 0)
         elif header.is_visible and batch.records:
             self._see_other(batch)
@@ -214,6 +216,11 @@ class Target:
         if self._owners.committed(batch.identity):
             message = f"{batch.identity} that no receipt of its transaction covers"
             case = "duplicate"
+        elif self._owners.may_be_trimmed(batch.identity):
+            self._findings.add_unreachable(
+                "ledger_trimmed", self.at, batch.offset, batch.last_offset
+            )
+            return
         else:
             message = f"{batch.identity} are visible without a committed transaction"
             case = "visible"

@@ -177,15 +177,19 @@ class Verification:
             return position
         known = self._rows.first() if self._rows else None
         if self._rows is None or known is None or known >= log_start:
-            self._findings.add_unreachable(
-                "ledger_trimmed", self._ledger.at, position, log_start - 1
-            )
+            self._forget_trimmed(position, log_start)
             return log_start
         if known > position:
-            self._findings.add_unreachable("ledger_trimmed", self._ledger.at, position, known - 1)
+            self._forget_trimmed(position, known)
         for committed in self._rows.older(max(known, position), log_start):
             self._verify_attempts(committed)
         return log_start
+
+    def _forget_trimmed(self, start: int, end: int) -> None:
+        """Report ledger records that nothing has any more. What they would explain is no damage."""
+        self._findings.add_unreachable("ledger_trimmed", self._ledger.at, start, end - 1)
+        self._chain.forget_trimmed()
+        self._dropped.is_cut = True
 
     def _know_topics(self, topics: Collection[str]) -> None:
         """Verify all partitions of these target topics. Those that the pipeline did not write to
@@ -200,7 +204,7 @@ class Verification:
         self._topics.update(new)
 
     def _target(self, tp: TopicPartition, position: int) -> Target:
-        has_begun = self._point is not None
+        has_begun = self._point is not None and tp in self._point.targets
         return Target(tp, self._chain.owners, self._findings, position, has_begun=has_begun)
 
     # --- attempts, page by page ---------------------------------------------------------------
@@ -306,7 +310,7 @@ class Verification:
         records = [record for page in newer for record in page.records]
         high = LedgerLevel.of(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
-        for name, findings in found.compare(low, high):
+        for name, findings in found.compare(low, high, self._tables.owed()):
             self._findings.add_all(findings)
             if not findings:
                 same.append(name)

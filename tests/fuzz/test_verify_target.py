@@ -184,9 +184,13 @@ def test_what_is_removed_is_out_of_reach_and_never_fine(attempts, data):
     assert kept.counts == ({FindingKind.WRONG: len(gone)} if gone else {})
     assert {each.case for each in kept.listed[FindingKind.WRONG]} <= {"truncated"}
     place = data.draw(st.sampled_from(log.data()))
-    del log.log[place]
-    compacted = log.verified(keeping=Retention(is_compacted=True))
-    assert compacted.counts[FindingKind.GONE] + compacted.counts[FindingKind.WRONG] == 1
+    seen, _ = log.log[place]
+    emptied = BatchHeader(seen.batch._replace(records=0, payload=NOTHING), True)
+    for left in ([(emptied, None)], []):  # compaction first keeps an empty batch
+        log.log[place : place + 1] = left
+        compacted = log.verified(keeping=Retention(is_compacted=True))
+        assert compacted.counts[FindingKind.GONE] + compacted.counts[FindingKind.WRONG] == 1
+        assert "changed" not in {each.case for each in compacted.listed[FindingKind.WRONG]}
 
 
 def test_others_before_between_and_behind():
@@ -283,6 +287,14 @@ def test_only_a_person_moves_the_position():
     assert [each.ledger_offset for each in chain.moved] == [2]
     # A record that tells another whole position than its own ranges lead to.
     assert cases(begun, committed(2, 7, 9, ends={IN: 12}))[0] == [("gap", 9)]
+
+
+def test_a_topic_that_a_person_removed_is_out_of_reach():
+    """A new topic of that name begins at 0 again."""
+    removed = CommittedAttempt(told(2, "recovery"), "q", {}, {}, [])
+    found, chain = cases(committed(1, 0, 7), removed, committed(3, 0, 4))
+    assert found == [("source_forgotten", 0)]
+    assert chain.covered == {IN: (0, 4)}
 
 
 def test_identities_rise_and_never_come_back():

@@ -299,9 +299,10 @@ def test_a_trimmed_ledger_is_told_by_the_table(finished):
     assert witness(told)[:3] == ("changed", one.target, 0)
     assert told["smallest"]["attempt"]["ledger_offset"] == offset
     DeltaTable(one.table).delete("ledger_offset <= " + str(offset))
-    told = one.found("--from-start")
-    assert told["smallest"]["case"] == "visible"  # nobody tells of these any more
-    assert "ledger_trimmed" in {each["case"] for each in told["findings"]}
+    told = one.found("--from-start")  # nobody tells of these any more
+    assert {each["case"] for each in told["findings"]} == {"ledger_trimmed"}
+    assert {each["kind"] for each in told["findings"]} == {"out of reach"}
+    assert one.target in {each["topic"] for each in told["findings"]}
 
 
 def test_a_ledger_that_is_trimmed_while_it_is_read(finished, monkeypatch):

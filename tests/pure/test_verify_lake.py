@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pytest
@@ -25,8 +27,13 @@ def known(offset: int, at: int, kind: str = "attempt") -> LedgerLevel:
     return LedgerLevel(told, "q", {}, False, {}, {"all": TableState("id", at)})
 
 
-def cases(found: TableWrite | str, low: LedgerLevel, high: LedgerLevel | None = None) -> list[str]:
-    return [each.case for each in check_tables(SINKS, {"all": found}, low, high or low)]
+def cases(
+    found: TableWrite | str,
+    low: LedgerLevel,
+    high: LedgerLevel | None = None,
+    owed: Mapping[str, int] = MappingProxyType({}),
+) -> list[str]:
+    return [each.case for each in check_tables(SINKS, {"all": found}, owed, low, high or low)]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,18 @@ def test_two_versions_fit_an_attempt_and_one_any_other_record(
     at: int, low: LedgerLevel, told: list[str]
 ) -> None:
     assert cases(TableWrite("id", at), low) == told
+
+
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [(12, []), (8, ["delta_pending"]), (10, ["delta_version"]), (6, ["delta_version"])],
+)
+def test_a_record_that_follows_an_owed_micro_batch_confirms_nothing(
+    at: int, told: list[str]
+) -> None:
+    """As after a kill between the transaction and the table, and then a recovery."""
+    low = known(14, 8, "recovery")
+    assert cases(TableWrite("id", at), low, owed={"all": 12}) == told
 
 
 def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
@@ -95,7 +114,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
 
     def found() -> list[str]:
         level = replace(known(14, 12, "stop"), tables={"all": TableState(identity, 12, 1)})
-        return [each.case for each in check_tables(sinks, read_tables(sinks), level, level)]
+        return [each.case for each in check_tables(sinks, read_tables(sinks), {}, level, level)]
 
     assert found() == []
     DeltaTable(there.path).restore(0)
