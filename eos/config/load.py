@@ -328,7 +328,10 @@ class _Reader:
         except (ValueError, KeyError, IndexError, OverflowError):  # such as `!!int x`, `!!int ''`
             self._add_problem(node, f"expected a value of type {kind}")
             return None
-        self._add_problem(node, f"expected a plain value, got the tag `{node.tag}`")
+        # Without the tag in the message: it may be a password that begins with `!`.
+        self._add_problem(
+            node, "expected a plain value, got a tag; put quotes around a text with `!`"
+        )
         return None
 
     def _add_problem(self, node: yaml.Node, message: str) -> None:

@@ -76,6 +76,7 @@ _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
 _SHOWN_MAX = 100  # problems in one message; the field `problems` has all
 _KEY_MAX = 60
+_SECRET_IN_URL = re.compile(r"(://)[^/\s@]*(?=@)|(?<=\?)[^\s`]+")
 # Problems of a key: an unknown and a missing one. They are right even if values are unreadable.
 _OF_KEYS = {"extra_forbidden", "missing"}
 
@@ -260,9 +261,10 @@ def _expected(
 def _got(places: Places, location: Location) -> str:
     """Return `, got VALUE`, the end of a message, with the value as written in the file.
 
-    Return an empty text for a mapping or list.
+    Return an empty text for a mapping or list. A URL's user and query may be secrets, and are
+    replaced.
     """
-    written = places.written(location)
+    written = _SECRET_IN_URL.sub(r"\1***", places.written(location))
     return f", got {written}" if written.startswith("`") else ""
 
 

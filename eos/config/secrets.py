@@ -67,7 +67,7 @@ def exposed_secrets(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def secret_variables(profile: ProfileFile) -> frozenset[str]:
-    """Return the environment variables that the profile uses for secrets."""
+    """Return the environment variables that the profile uses where only a secret may be."""
     found = (_value(profile, place) for place in _of_all_clusters(profile, SECRETS))
     return frozenset(variable_of(reference) for reference in found if reference)
 

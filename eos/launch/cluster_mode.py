@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.config.secrets import secret_variables
-from eos.config.variables import variables_of
+from eos.config.variables import says_secret, variables_of
 from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.options import Options
@@ -92,7 +92,8 @@ class ClusterMode:
         files = [*(each.path for each in self.pipelines), self.profile_path]
         names = {name for file in files for name in variables_of(file.read_text("utf-8"))}
         for name in sorted(names - secret_variables(self.profile)):
-            if name in os.environ:
+            # A secret may also be in a key such as `headers`, or in a comment.
+            if name in os.environ and not says_secret(name):
                 yield name, os.environ[name]
 
 

@@ -37,6 +37,8 @@ kafka:
   security: {protocol: SASL_SSL, mechanism: PLAIN, user: u, password: "${KAFKA_PW}"}
 state: {root: "hdfs://n:8020/eos"}
 deployment: prod
+# once "${OLD_PASSWORD}"
+opentelemetry: {endpoint: "http://c:4318", headers: {Authorization: "Bearer ${OTEL_TOKEN}"}}
 """
 CLUSTER = ["--master", "yarn", "--deploy-mode", "cluster"]
 ON_KUBERNETES = ["--master", "k8s://https://a:6443", "--deploy-mode", "cluster"]
@@ -56,6 +58,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "conf" / "other.yaml").write_text("kafka: {bootstrap: 'a:1'}\n")
     for name, value in (("TARGET", "out"), ("BROKERS", "b:9092"), ("KAFKA_PW", "sesame")):
         monkeypatch.setenv(name, value)
+    for name in ("OTEL_TOKEN", "OLD_PASSWORD"):
+        monkeypatch.setenv(name, "sesame-too")
     for name in ("TOPIC", "PYSPARK_PYTHON", "EOS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path

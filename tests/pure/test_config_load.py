@@ -263,7 +263,7 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path):
 
 def test_tags_that_build_objects_are_refused(tmp_path):
     found = problems(tmp_path, SMALLEST + "trigger: !!python/name:os.system ''\n")
-    assert "expected a plain value, got the tag" in found[0][2]
+    assert "expected a plain value, got a tag; put quotes" in found[0][2]
     assert len(found) == 1
 
 

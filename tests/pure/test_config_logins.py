@@ -227,6 +227,20 @@ def test_a_registry_login_that_does_not_fit_together(tmp_path: Path, login: str,
     assert text in problem(tmp_path, REGISTRY + login)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("registry: {url: 'https://admin:hunter2@registry:1'}\n", "`https://***@registry:1`"),
+        ("registry: {url: 'https://a b/?token=hunter2'}\n", "`https://a b/?***`"),
+        ("kafka:\n  security:\n    password: !hunter2 x\n", "got a tag; put quotes"),
+    ],
+)
+def test_a_secret_where_none_may_be_is_not_shown(tmp_path: Path, text: str, shown: str) -> None:
+    found = problem(tmp_path, text)
+    assert shown in found
+    assert "hunter2" not in found
+
+
 @pytest.mark.parametrize("login", ["token: '${K}'", "oauth: {token_file: /a}", "certificate: /a"])
 def test_a_registry_login_needs_tls(tmp_path: Path, login: str) -> None:
     text = f"{REGISTRY}{login}}}}}"
