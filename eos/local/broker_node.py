@@ -20,6 +20,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eos import private_files
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, UsageError
 from eos.local import supervisor
 from eos.local.class_archive import Archive, archive_of
 from eos.local.file_locks import is_held
@@ -106,6 +107,7 @@ class Node:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=_environment(),
             start_new_session=True,
             umask=private_files.umask_in(self.folder),
         )
@@ -127,11 +129,18 @@ class Node:
         """Write the node's server.properties. Format the data folder with `features` if it is new.
 
         `extra` overrides or adds settings."""
+        if "," in str(self.data):
+            raise UsageError(
+                "broker_folder_with_comma",
+                f"the broker's data folder `{self.data}` has a comma in its path, and Kafka reads "
+                "`log.dirs` as a list",
+                hint="choose a `state.root` without a comma, or rename the folder",
+            )
         private_files.own(self.folder)
         settings = self.folder / "server.properties"
-        lines = (f"{key}={value}\n" for key, value in _settings(self, everyone, extra).items())
-        with open(settings, "w", encoding="utf-8", opener=private_files.opener) as file:
-            file.writelines(lines)
+        found = _settings(self, everyone, extra).items()
+        with open(settings, "w", encoding="ascii", opener=private_files.opener) as file:
+            file.writelines(f"{key}={_property(value)}\n" for key, value in found)
         if (self.data / "meta.properties").exists():
             return
         named = (f"{name}={level}" for name, level in features.items())
@@ -146,6 +155,7 @@ class Node:
             text=True,
             check=False,
             timeout=120,
+            env=_environment(),
             umask=private_files.umask_in(self.folder),
         )
         if done.returncode:
@@ -232,6 +242,17 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a JVM, which encodes file names by its locale."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def _property(value: str) -> str:
+    """Return a value as text of a properties file, which Kafka reads as ISO-8859-1."""
+    units = struct.iter_unpack(">H", value.replace("\\", r"\\").encode("utf-16-be"))
+    return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for (unit,) in units)
 
 
 def _is_error(line: str) -> bool:

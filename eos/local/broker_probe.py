@@ -51,6 +51,8 @@ def _connect_error(address: str) -> str:
             return ""
     except OSError as error:
         return str(error.strerror or error)
+    except ValueError:  # such as an empty label, which Python's encoding of host names refuses
+        return "no valid host and port"
 
 
 def report_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:

@@ -130,8 +130,12 @@ def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_jvm_leaves_is_removed(tmp_path: Path) -> None:
-    """A broker unpacks its native library of lz4, and its JVM removes it if it ends by itself."""
+    """A broker unpacks its native library of lz4, and its JVM removes it if it ends by itself.
+
+    The path is one that Java's formats and locales could change."""
+    tmp_path = tmp_path / "gr\u00f6\u00dfe \\u0041 \u20ac"
     with EmbeddedKafka(tmp_path) as kafka:
+        assert (tmp_path / "node-1/data/meta.properties").exists()
         left = []
         for topic in ("one", "two"):
             fill_topic(kafka.bootstrap, topic, ([b"key"], [b"value" * 20]), 3)
@@ -243,6 +247,12 @@ def test_a_port_that_the_caller_named_and_somebody_has_is_refused(tmp_path: Path
         taken.listen()
         with raises("broker_port_in_use", UsageError):
             EmbeddedKafka(tmp_path, port=taken.getsockname()[1]).start()
+
+
+def test_a_folder_with_a_comma_is_refused(tmp_path: Path) -> None:
+    """Kafka would take its two halves for two folders."""
+    with raises("broker_folder_with_comma", UsageError):
+        EmbeddedKafka(tmp_path / "a,b").start()
 
 
 def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
