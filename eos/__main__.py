@@ -4,10 +4,14 @@ line."""
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from eos.launch import startup_signals
+
+PIPE_CLOSED = 128 + signal.SIGPIPE  # as a shell reports it
 
 
 def main() -> NoReturn:
@@ -24,17 +28,33 @@ def main() -> NoReturn:
         complete()
 
     from eos.cli.main import command  # late, because these imports take a while
-    from eos.errors import EosError, report
+    from eos.errors import EosError, of_command, report
 
     call = command(sys.argv[1:])
     if not is_run:
         startup_signals.usual()
     try:
-        sys.exit(call())
+        code = call()
+        print(end="", flush=True)
+        sys.exit(code)
     except EosError as error:
         sys.exit(report(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+            sys.exit(PIPE_CLOSED)
+        if os.environ.get("EOS_TRACE"):
+            raise
+        sys.exit(report(of_command(error)))
+
+
+def _is_unread(stream: TextIO) -> bool:
+    """Return whether the stream is a pipe whose reader, such as `head`, has ended."""
+    poll = select.poll()
+    poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ they travel from executors to the driver.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ from typing import Any, ClassVar, TypeVar
 
 from eos import log_lines
 from eos.printable import printable
+
+_INACCESSIBLE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP}
+)
 
 
 class Recovery(Enum):
@@ -192,6 +197,19 @@ def unexpected(error: BaseException) -> UnavailableError:
         f"{kind}: {reason}",
         hint="set EOS_TRACE=1 for the stack trace; Spark's log may have more details",
     )
+
+
+def of_command(error: Exception) -> EosError:
+    """Return the error to report for an exception of a command: a file that this user can't use, or
+    anything else."""
+    if isinstance(error, OSError) and error.errno in _INACCESSIBLE and error.filename:
+        return UsageError(
+            "file_inaccessible",
+            f"{error.filename} can't be used: {error.strerror}",
+            hint="correct the path, or the permissions of the file and of the folders above it "
+            "(`namei -l PATH` lists them)",
+        )
+    return unexpected(error)
 
 
 class AttemptFailedError(EosError):

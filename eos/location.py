@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from eos.errors import UsageError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
@@ -32,7 +34,14 @@ def resolved(location: str, base: Path) -> str:
     """Return the location in absolute form: a path is resolved against `base`, and a URI loses the
     slashes at its end."""
     if not scheme_of(location):
-        return str(base.resolve() / Path(location).expanduser())
+        try:
+            return str(base.resolve() / Path(location).expanduser())
+        except RuntimeError as error:
+            raise UsageError(
+                "home_folder_unknown",
+                f"the path {location!r} begins with a home folder that is not known here",
+                hint="write the absolute path",
+            ) from error
     scheme, rest = location.split(":", 1)
     lead = "//" if rest.startswith("//") else ""
     return f"{scheme}:{lead}{rest.removeprefix(lead).rstrip('/')}"

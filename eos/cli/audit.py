@@ -6,14 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
 from eos.audit.reader import read_producers, read_transactions
 from eos.audit.table import ProducersTable, TransactionsTable
 from eos.cli.connection import connected
 from eos.cli.parser import Parser
-from eos.cli.pipeline_argument import audit_location, find_pipeline, since
+from eos.cli.pipeline_argument import audit_location, find_pipeline, project_of_cwd, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect import producers_render
@@ -76,7 +75,7 @@ def maintain(arguments: Sequence[str]) -> int:
     """
     parser = Parser(prog="maintain", description=maintain.__doc__)
     parser.add_profile("profile with the state root: conf/NAME.yaml")
-    profile = load_profile(parser.parse(arguments).profile, Path.cwd())
+    profile = load_profile(parser.parse(arguments).profile, project_of_cwd())
     table = TransactionsTable(audit_location(profile))
     pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
     for row in pipelines:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from eos import private_files
+from eos.cli.pipeline_argument import project_of_cwd
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _profile(name: str | None) -> ProfileFile:
-    found = load_profile(name, Path.cwd())
+    found = load_profile(name, project_of_cwd())
     name = found.name
     if found.kafka.bootstrap is not None:
         raise UsageError(

@@ -6,9 +6,8 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
-from eos.cli.pipeline_argument import find_pipeline
+from eos.cli.pipeline_argument import find_pipeline, project_of_cwd
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect.check import Check, lines
@@ -21,7 +20,7 @@ from eos.printable import escaped
 
 def run(options: argparse.Namespace) -> int:
     pipeline = find_pipeline(options.pipeline, options.profile) if options.pipeline else None
-    root = pipeline.project_root if pipeline else Path.cwd()
+    root = pipeline.project_root if pipeline else project_of_cwd()
     profile = load_profile(options.profile, root)
     checks: list[Check] = []
     for each in _checks(profile, pipeline, checks):

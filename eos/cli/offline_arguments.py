@@ -69,7 +69,7 @@ registry and, on a local Spark, the steps, the joined tables and the Delta table
 whether a restart accepts it. It reads the ledger, the source's offsets and the state root.
 """
 _PLAN_CODES = """\
-Exit codes: 0 no findings; 1 findings; 2 usage error, or a transform that can't be loaded; 5 no
+Exit codes: 0 no findings; 1 findings; 2 usage error; 4 a transform that can't be loaded; 5 no
 response. With --against-running: 0 a restart accepts the file; else the exit code that the restart
 would have, such as 4.
 """

@@ -14,6 +14,13 @@ from eos.errors import UsageError
 from eos.folder import Folder
 from eos.launch.options import project_of
 
+_SINCE_MS_MAX = 100 * 365 * 86_400_000
+
+
+def project_of_cwd() -> Path:
+    """Return the project that contains the working folder."""
+    return project_of(Path.cwd() / "pipeline.yaml")
+
 
 def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:
     """Return the pipeline of a command's argument.
@@ -23,7 +30,7 @@ def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:
     try:
         return load_pipeline(file_of(argument))
     except UsageError as error:
-        project = project_of(Path.cwd() / "pipeline.yaml")
+        project = project_of_cwd()
         is_name = error.code == "pipeline_not_found"
         job = saved_job.load(load_profile(profile, project), argument, project) if is_name else None
         if job is None:
@@ -41,7 +48,7 @@ def file_of(argument: str) -> Path:
     is_there = path.is_file() or (path / "pipeline.yaml").is_file()
     if is_there or "/" in argument or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
         return path
-    project = project_of(Path.cwd() / "pipeline.yaml")
+    project = project_of_cwd()
     # Compare with the `name` in each file. A folder may have another name than its pipeline, even
     # the name of another pipeline.
     files = sorted((project / "pipelines").glob("*/pipeline.yaml"))
@@ -85,15 +92,13 @@ def audit_location(profile: Profile) -> Folder:
 def since(text: str | None) -> datetime | None:
     """Return the time that `--since` gives, as a time or as a duration before now.
 
-    Return None without `--since`.
+    A time without a zone is UTC. Return None without `--since`.
     """
     if text is None:
         return None
     now = datetime.now(timezone.utc)
-    try:
-        return now - timedelta(milliseconds=int(duration_ms(text)))
-    except (ValueError, TypeError):
-        pass
+    with suppress(ValueError):
+        return now - timedelta(milliseconds=duration_ms(text, ms_max=_SINCE_MS_MAX))
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as error:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import find_pipeline
-from eos.config.literals import duration_ms, instant_ms
+from eos.cli.pipeline_argument import find_pipeline, since
 from eos.config.load import load_profile
 from eos.errors import UsageError
 from eos.faults import CrashPlan
@@ -24,7 +22,8 @@ from eos.suggestion import suggestion
 
 
 def run(options: argparse.Namespace) -> int:
-    since_ms = _since_ms(options.since)
+    began = since(options.since)
+    since_ms = 0 if began is None else max(0, int(began.timestamp() * 1000))
     pipeline = find_pipeline(options.pipeline, options.profile)
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
@@ -106,20 +105,3 @@ def _print_results(
         if rule in untouched and numbers["waiting"]:
             text += "; not put back, because dedup accepted their numbers before"
         print(escaped(f"  {rule:<{width}}  {text}"))
-
-
-def _since_ms(text: str | None) -> int:
-    if text is None:
-        return 0
-    try:
-        return int(time.time() * 1000) - duration_ms(text)
-    except ValueError:
-        pass
-    try:
-        return instant_ms(text)
-    except ValueError as error:
-        raise UsageError(
-            "since_invalid",
-            f"--since {text!r} is neither a time nor a duration",
-            hint='write `--since "2 hours"` or `--since 2026-11-21T10:00:00Z`',
-        ) from error

@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> NoReturn:
     from eos.launch.options import leading_pipelines  # late: signals are handled first
 
     pipelines = leading_pipelines(arguments)
-    found = [each if Path(each).exists() else _file_of(each) for each in pipelines]
+    found = [each if Path(each).is_file() else _file_of(each) for each in pipelines]
     become([*found, *arguments[len(pipelines) :]])
 
 

@@ -6,10 +6,9 @@ import argparse
 import json
 import shlex
 from functools import partial
-from pathlib import Path
 
 from eos.cli.connection import client_of
-from eos.cli.pipeline_argument import find_pipeline
+from eos.cli.pipeline_argument import find_pipeline, project_of_cwd
 from eos.cli.watch import Look, watch
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
@@ -17,7 +16,6 @@ from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import list_pipelines
 from eos.inspect.status_render import as_json, lines
-from eos.launch.options import project_of
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
 from eos.location import local_path
@@ -65,7 +63,7 @@ def _look(options: argparse.Namespace) -> Look:
 
 
 def _list(profile_name: str | None) -> Look:
-    profile = load_profile(profile_name, project_of(Path.cwd() / "pipeline.yaml"))
+    profile = load_profile(profile_name, project_of_cwd())
     # Late: they import Delta, which the status of one pipeline does not need.
     from eos.audit.table import TransactionsTable
     from eos.audit.updater import location_of

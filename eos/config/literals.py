@@ -32,7 +32,7 @@ _PATTERN_MAX = 1_000
 _MS_MAX = 2**31 - 1  # Kafka's timeouts are 32-bit
 
 
-def duration_ms(words: object) -> int:
+def duration_ms(words: object, *, ms_max: int = _MS_MAX) -> int:
     """Return a duration in whole milliseconds, at least 1; raise ValueError if it is malformed."""
     expected = "expected a duration such as `10 minutes`, `1 second` or `500 ms`"
     if isinstance(words, bool) or not isinstance(words, str):
@@ -48,8 +48,9 @@ def duration_ms(words: object) -> int:
             f"{expected}: unknown unit `{unit}` (use ms, seconds, minutes, hours or days)"
         )
     value = float(number) * factor
-    if value < 1 or value > _MS_MAX:
-        raise ValueError("expected a duration from 1 ms to 24 days")
+    if value < 1 or value > ms_max:
+        days = ms_max // _MS["day"]
+        raise ValueError(f"expected a duration from 1 ms to {days:,} days")
     return round(value)
 
 

@@ -17,8 +17,8 @@ class InputRecord(Strict):
     value: Any = None
     headers: dict[str, str | None] = Field(default_factory=dict)
     topic: Topic | None = None  # default: the source's first topic
-    partition: int = Field(default=0, ge=0)
-    offset: int | None = Field(default=None, ge=0)  # default: its position in the list
+    partition: int = Field(default=0, ge=0, lt=2**31)
+    offset: int | None = Field(default=None, ge=0, lt=2**63)  # default: its position in the list
     timestamp_ms: InstantMs = Field(default=0, alias="timestamp")
 
 

@@ -121,4 +121,10 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OSError as problem:
+        _say(f"{problem.filename} can't be used: {problem.strerror}")
+        _say("  hint: the checkout, its .venv and its .eos must belong to the user who runs this,")
+        _say("  and their disk must have room: see `ls -ld` and `df`")
+        sys.exit(5)

@@ -46,7 +46,10 @@ class Scratch:
         if self.local_dirs:
             changed[_LOCAL_DIRS] = self.local_dirs
         if not any(_TEMPORARY in variables.get(name, "") for name in _JAVA_OPTIONS):
-            options = [f"{_TEMPORARY}{self.folder}", variables.get("SPARK_SUBMIT_OPTS", "")]
+            options = [
+                quoted(f"{_TEMPORARY}{self.folder}"),
+                variables.get("SPARK_SUBMIT_OPTS", ""),
+            ]
             changed["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, options))
         return changed
 
@@ -61,6 +64,11 @@ def scratch(local_dir: str | None = None) -> Iterator[Scratch]:
         folder = stack.enter_context(_folder(_base()))
         inside = [_inside(each, stack) for each in named.split(",") if each]
         yield Scratch(folder, ",".join(inside))
+
+
+def quoted(option: str) -> str:
+    """Return a Java option for SPARK_SUBMIT_OPTS, which spark-submit splits at spaces."""
+    return f'"{option}"' if " " in option else option
 
 
 def fits_sockets(folder: str | Path) -> bool:

@@ -193,7 +193,10 @@ def _provided(
 def _write(target: Path, contents: Mapping[str, Path]) -> None:
     folders = {str(parent) for name in contents for parent in Path(name).parents}
     # Level 1 gives half the uncompressed size in a third of the default level's time.
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    # A zip has no times before 1980, which the files of some images have.
+    with zipfile.ZipFile(
+        target, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
+    ) as archive:
         # Before 3.13, Python imports a folder without `__init__.py` from a zip only if the zip has
         # an entry for the folder itself.
         for name in sorted(folders - {"."}):

@@ -13,7 +13,7 @@ from eos import log_lines, private_files
 from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.cluster_mode import ClusterMode, workers_python
-from eos.launch.scratch import fits_sockets
+from eos.launch.scratch import fits_sockets, quoted
 from eos.launch.shipping import CHECKOUT, PACKAGES
 from eos.launch.spark_options import CLASS_PATH, JOINED, master_of, settings_of
 from eos.launch.spark_version import minor_of, supported_version
@@ -286,9 +286,9 @@ def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str
     """Return the environment with Java options added for spark-submit's JVM.
 
     They precede existing options, which override them."""
-    quoted = (f'"{option}"' if " " in option else option for option in options)
     current = environment.get("SPARK_SUBMIT_OPTS", "")
-    return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, current]).strip()}
+    added = " ".join([*map(quoted, options), current]).strip()
+    return {**environment, "SPARK_SUBMIT_OPTS": added}
 
 
 def archive(spark: Spark, java: Java, master: str, arguments: Sequence[str]) -> Archive | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos import log_lines, private_files
-from eos.errors import EosError, UsageError, report
+from eos.errors import EosError, UsageError, of_command, report
 from eos.launch import application, driver, java_compiler, spark, startup_signals
 from eos.launch.cluster_mode import ClusterMode, cluster_mode
 from eos.launch.java_wheel import ensure_java
@@ -114,6 +114,10 @@ def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if os.environ.get("EOS_TRACE"):
+            raise
+        return report(of_command(error))
 
 
 def _submit(options: Options, validate: Validator | None) -> int:

@@ -29,6 +29,7 @@ from eos.transform.functions import apply
 from eos.transform.nondeterminism import unstable
 from eos.transform.plan_check import check_stream
 from eos.transform.row_order import first_shuffle
+from eos.transform.sql import message_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,6 +130,8 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
             found = list(_write(plan, frame, again, dead))
     except EosError as error:
         return CaseOutcome(case.name, 0, error=str(error))
+    except Exception as error:  # noqa: BLE001 - Spark or a step raises any type for a record
+        return CaseOutcome(case.name, 0, error=f"{type(error).__name__}: {message_of(error)}")
     compared = compare(case.output, found)
     return CaseOutcome(case.name, compared.matched, compared.missing, compared.unexpected)
 

@@ -5,11 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos.cli.main import command, command_line
+from eos.cli.pipeline_argument import since
 from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageError, report
 
 ROOT = Path(__file__).parents[2]
@@ -200,6 +203,54 @@ def test_an_error_ends_with_its_recoverys_code(error, code, capsys):
     assert shown.out == ""
     hint = f"  hint: {error.hint}\n" if error.hint else ""
     assert shown.err == f"eos: [example] {error.message}\n{hint}"
+
+
+@pytest.mark.parametrize("words", [["schema"], ["broker", "status"]])
+def test_a_reader_that_has_ended_is_no_finding(tmp_path, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "eos", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_path_that_can_not_be_used_is_named():
+    for words in (["lint", "a" * 300], ["run", "a" * 300]):
+        done = eos(*words)
+        assert done.returncode == 2
+        assert done.stderr.startswith("eos: [file_inaccessible] aaa")
+        assert "can't be used: File name too long\n  hint: " in done.stderr
+
+
+def test_a_home_folder_of_nobody_is_named(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "local.yaml").write_text("state: {root: '~nobody-has-it/eos'}\n")
+    done = eos("broker", "status", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("eos: [home_folder_unknown] the path '~nobody-has-it/eos' ")
+
+
+def test_the_project_around_the_working_folder_counts(tmp_path):
+    inside = pipeline(tmp_path / "pipelines" / "a").parent
+    done = eos("broker", "status", cwd=inside)
+    assert done.stdout == f"stopped; data in {tmp_path}/.eos/broker\n"
+
+
+def test_since_may_be_long_ago():
+    found = since("60 days")
+    assert (datetime.now(timezone.utc) - found).days == 60
+    assert since("2026-11-21T10:00:00") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    for wrong in ("1 fortnight", "200 years", "2026-13-01"):
+        with raises("since_invalid", UsageError):
+            since(wrong)
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - {"run"}))  # the launcher has its help

@@ -26,7 +26,7 @@ STEPS = "def passed(rows): return rows\n"
 NOT_SET = "`UNSET_HERE`, which is not set"
 
 
-class ReachedError(Exception):
+class ReachedError(BaseException):
     """The launcher came to what it does for a file that may run."""
 
 

@@ -16,6 +16,7 @@ from support.errors import raises
 
 from eos import private_files
 from eos.errors import UsageError
+from eos.launch import scratch as scratch_module
 from eos.launch.scratch import fits_sockets, scratch
 from eos.local.file_locks import FileLock
 
@@ -180,6 +181,16 @@ def test_a_run_has_private_folders_for_sockets_and_in_each_that_the_user_named(
     assert not any(each.exists() for each in (run.folder, *map(Path, inside)))
     with scratch(None) as run:
         assert run.local_dirs == ""
+
+
+def test_java_gets_a_folder_with_a_space_in_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my tmp").mkdir()
+    monkeypatch.setattr(scratch_module, "_base", lambda: str(tmp_path / "my tmp"))
+    with scratch() as run:
+        options = run.environment({})["SPARK_SUBMIT_OPTS"]
+        assert options == f'"-Djava.io.tmpdir={run.folder}"'
 
 
 @pytest.mark.parametrize("name", ["Capitals", "long" * 20])
