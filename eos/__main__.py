@@ -35,7 +35,8 @@ def main() -> NoReturn:
         startup_signals.usual()
     try:
         code = call()
-        print(end="", flush=True)
+        if sys.stdout:  # None if the caller closed it
+            sys.stdout.flush()
         sys.exit(code)
     except EosError as error:
         sys.exit(report(error))
