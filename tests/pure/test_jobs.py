@@ -22,6 +22,16 @@ DEDUP = object()
 FAULT = CrashPlan(tasks=(TaskFault(0, "written:after", "worker", "nowhere"),))
 
 
+def test_the_writers_of_each_job_have_the_same_time() -> None:
+    """However long an earlier job of the attempt took."""
+    plan = replace(doubles.plan(), transaction_timeout_ms=60_000)
+    client = SimpleNamespace(settings=None, profile=None)
+    stages: Any = SimpleNamespace(plan=plan, client=client, crash=CrashPlan())
+    jobs = Jobs(stages, 0, Ranges({}, {}), Identity(1, 0))
+    targets: Any = None
+    assert jobs._write_stage(targets).timeout_ms == 48_000
+
+
 @pytest.mark.parametrize(
     ("records", "slots", "rows", "crash", "dedup", "is_in_driver"),
     [
