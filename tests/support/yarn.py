@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from eos.launch.spark import find_spark
-from eos.local.broker_node import free_ports
+from eos.local.broker_node import is_free
 from eos.local.jars import YARN, ensure
 from eos.local.processes import end_with_parent
 from support.bare_machine import JVM_FLAGS, bare_environment
@@ -100,7 +102,7 @@ def yarn(folder: Path) -> Iterator[Yarn]:
         conf, environment = folder / "conf", bare_environment(folder)
         conf.mkdir()
         (conf / "log4j2.properties").write_text(_LOG_SETTINGS)
-        ports = [f"127.0.0.1:{port}" for port in free_ports(5)]
+        ports = [f"127.0.0.1:{port}" for port in _ports(5)]
         settings = _settings(ports)
         _write(conf / "yarn-site.xml", settings)
         _write(conf / "capacity-scheduler.xml", _QUEUES)
@@ -125,6 +127,13 @@ def yarn(folder: Path) -> Iterator[Yarn]:
 
         wait_until(lambda: made.runs_on() == NODES, logs, daemons[0])
         yield made
+
+
+def _ports(count: int) -> list[int]:
+    """Return free ports below those that the system gives to connections and to servers without a
+    port of their own, which could take one while the daemons start."""
+    some = random.sample(range(20_000, 32_000), 1_000)
+    return list(islice(filter(is_free, some), count))
 
 
 def _settings(ports: Sequence[str]) -> dict[str, str]:
