@@ -116,6 +116,27 @@ def _has_part(position: Position, step: PlannedBatch) -> bool:
     return (position.query_id, position.batch_id) == (step.query_id, step.batch_id)
 
 
+def require_not_behind(pipeline: str, position: Position, step: PlannedBatch) -> None:
+    """Raise PromiseBrokenError if Spark would plan a micro-batch anew that is in the ledger.
+
+    Its plan was written before its transaction, so the checkpoint is an older copy, or a power
+    failure took its newest files. The number alone would make the new micro-batch count as the
+    committed one, or repeat what a micro-batch without records has emitted from its state."""
+    if step.query_id != position.query_id or step.batch_id > position.batch_id:
+        return
+    raise PromiseBrokenError(
+        "checkpoint_behind",
+        f"{pipeline}: the checkpoint ends before micro-batch {step.batch_id} of query "
+        f"{step.query_id}, but the ledger has micro-batch {position.batch_id}: running it would "
+        "lose or repeat rows",
+        hint="was the checkpoint restored from a copy, or did a power failure remove files? "
+        "Restore the newest one: only it knows the offsets of a DataFrame's source. Another "
+        f"pipeline goes on with `eos recover {pipeline} --set-checkpoint-aside --yes` and a start "
+        "with --accept-state-loss, and every total restarts from zero",
+        pipeline=pipeline,
+    )
+
+
 def _require_next(pipeline: str, position: Position, step: PlannedBatch) -> None:
     """Raise PromiseBrokenError unless this micro-batch follows the ledger's last one, or is the
     first of all."""

@@ -80,8 +80,11 @@ def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> 
     this machine's files are read. For a stateless pipeline, call `is_older` first."""
     if checkpoint.planned() is None:
         return
-    step = upcoming(checkpoint).step
-    _decide(planned, position, replace(step, is_stateful=planned.is_stateful))
+    found = upcoming(checkpoint)
+    step = replace(found.step, is_stateful=planned.is_stateful)
+    if (step.is_opaque or step.is_stateful) and not found.is_planned:
+        ranges.require_not_behind(planned.names.pipeline, position, step)
+    _decide(planned, position, step)
 
 
 def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:

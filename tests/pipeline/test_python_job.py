@@ -190,6 +190,8 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     checkpoint, older = tmp_path / "state" / "checkpoints", tmp_path / "older"
     shutil.copytree(checkpoint, older)
     assert answer(path, broker, topic) == {}
+    whole = tmp_path / "whole"  # a copy that ends with a committed micro-batch
+    shutil.copytree(checkpoint, whole)
     files(tmp_path, range(200, RECORDS))
     assert answer(path, broker, topic) == {}
     assert numbers(broker, f"{topic}.out") == EXPECTED
@@ -200,6 +202,9 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     assert answer(path, broker, topic) == {"code": "dataframe_checkpoint_lost"}
     shutil.copytree(older, checkpoint)
     assert answer(path, broker, topic) == {"code": "batch_out_of_order"}
+    shutil.rmtree(checkpoint)
+    shutil.copytree(whole, checkpoint)
+    assert answer(path, broker, topic) == {"code": "checkpoint_behind"}
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
 
