@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eos.spark.spark_4_0 import shows_collations
 from eos.transform.arrow_expression import TYPES, Expression
 
 # Spark's names of types in a plan's JSON.
@@ -149,6 +150,8 @@ def _cast(node: Node) -> Expression:
     value = translate(source)
     if value.operation == "literal" and value.value is None:
         return Expression("literal", kind=kind or "void")
+    if value.kind == kind == "string" and not shows_collations():
+        raise UntranslatableError("a cast to STRING may be one to another collation")
     if value.kind == kind and kind:
         return value
     widens = value.kind in _WHOLE and kind in (*_WHOLE, "double")
@@ -215,17 +218,19 @@ def _bits(name: str, parts: Parts) -> Expression:
     if first.kind != "bigint" or second.kind not in _WHOLE:
         raise UntranslatableError(f"Python tasks have no {name} of this type")
     if name == "ShiftLeft" and not _is_shift(second):
-        raise UntranslatableError("Python tasks shift by constants from 0 to 63 only")
+        raise UntranslatableError("Python tasks shift by constants from 0 to 62 only")
     if second.kind != "bigint":
         second = Expression("cast", (second,), kind="bigint")
     return Expression(_BITS[name], (first, second), kind="bigint")
 
 
 def _is_shift(bits: Expression) -> bool:
-    """Return whether Arrow shifts by so many bits as Spark does, which uses the last six bits."""
+    """Return whether Arrow shifts by so many bits as Spark does, which uses the last six bits.
+
+    By 63 or more, Arrow does not shift at all."""
     while bits.operation == "cast":
         (bits,) = bits.arguments
-    return bits.operation == "literal" and bits.value is not None and 0 <= bits.value < 64
+    return bits.operation == "literal" and bits.value is not None and 0 <= bits.value < 63
 
 
 def _if(name: str, parts: Parts) -> Expression:

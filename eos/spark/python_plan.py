@@ -41,9 +41,10 @@ def python_plan(plan: Plan, spark: SparkSession, source: StructType) -> PythonPl
     rows = sink_rows(plan, source, after, part, kind)
     if rows is None:
         return None
+    zone = str(spark.conf.get(_TIME_ZONE))
     if kind == "arrow":
-        return PythonPlan(rows)
+        return PythonPlan(rows, time_zone=zone)
     if spark.conf.get(_EXTENSION_INTS, "false") == "true":
         return None  # only Spark's own conversion makes pandas' extension integers
     rows = replace(rows, is_safe=spark.conf.get(SAFE, "true") == "true")
-    return PythonPlan(rows, kind, str(spark.conf.get(_TIME_ZONE)), source)
+    return PythonPlan(rows, kind, zone, source)

@@ -116,7 +116,7 @@ class PythonPlan:
 
     rows: SinkRows
     kind: Kind = "arrow"
-    time_zone: str = "UTC"  # of the timestamps that a pandas step gets
+    time_zone: str = "UTC"  # of the timestamps that the step gets
     source: StructType | None = None  # the source's columns, for pandas
     validation: HeaderValidation | None = None
 
@@ -136,8 +136,16 @@ class PythonPlan:
         if self.rows.part is not None:
             records = map(_without_null_headers, records)
         if self.kind == "arrow":
-            return self.rows.of_arrow(records)
+            has_step = self.rows.part is not None
+            return self.rows.of_arrow(map(self._in_zone, records) if has_step else records)
         return self.rows.of_pandas(map(self._data_frame, records))
+
+    def _in_zone(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the session's time zone in the type of their timestamps, as Spark's
+        `mapInArrow` would give them to the function. Functions such as `hour` use that zone."""
+        at = batch.schema.get_field_index("timestamp")
+        column = batch.column(at).cast(pa.timestamp("us", tz=self.time_zone))
+        return batch.set_column(at, pa.field("timestamp", column.type), column)
 
     def _data_frame(self, batch: pa.RecordBatch) -> Any:
         """Return the DataFrame that Spark's `mapInPandas` would give the function."""

@@ -32,6 +32,14 @@ def has_arrow_functions() -> bool:
     return hasattr(functions, "arrow_udf")
 
 
+@functools.cache
+def shows_collations() -> bool:
+    """Return whether a type in a plan's JSON has its collation: since Spark 4.1 (SPARK-53130)."""
+    import pyspark
+
+    return not pyspark.__version__.startswith("4.0.")
+
+
 def detects_changed_rows(spark: SparkSession) -> bool:
     """Return whether Spark compares a repeated stage's rows with the first ones: since 4.1."""
     return not spark.version.startswith("4.0.")

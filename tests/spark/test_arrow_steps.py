@@ -349,7 +349,7 @@ def test_a_record_that_does_not_meet_a_rule_needs_spark(
         "SELECT id FROM input WHERE CAST(name AS STRING COLLATE UTF8_LCASE) = 'OPEN'",
         "SELECT id FROM input WHERE id = (SELECT max(id) FROM input)",
         "SELECT explode(array(1, 2)) AS id FROM input",
-        "SELECT id << 64 AS id FROM input",
+        "SELECT id << 63 AS id FROM input",
         "SELECT id << small AS id FROM input",
         "SELECT 1 AS id",
         "SELECT id, row_number() OVER (ORDER BY id) AS n FROM input",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.errors import RecordRefusedError, TransformError
 from eos.faults import CrashPlan
+from eos.kafka.records.column_reader import SCHEMA
 from eos.kafka.target_partitions import Targets
 from eos.launch.java_compiler import is_surely_in_python
 from eos.plan.plan import Plan, plan
@@ -28,7 +30,7 @@ from eos.spark.fused_step import FusedStep, parsed
 from eos.spark.python_plan import python_plan
 from eos.spark.steps import encodable, mapped, projected
 from eos.spark.tasks import EncodeTask
-from eos.transform.functions import Function
+from eos.transform.functions import Function, apply
 
 pytestmark = pytest.mark.spark
 
@@ -250,6 +252,27 @@ def test_numbers_are_cut_off_where_spark_is_told_so(spark, tmp_path):
         spark.conf.unset(setting)
     with pytest.raises(Exception, match="half"):
         encoded(encodable(made, spark.sql(ROWS)), made)
+
+
+def test_an_arrow_step_gets_times_in_the_zone_of_the_session(spark, tmp_path):
+    """Also where no JVM is between: midnight in Tokyo is 15:00 of the day before in UTC."""
+
+    def hours(rows: Any) -> Any:
+        return rows.append_column("id", pc.hour(rows["timestamp"]))
+
+    made = planned(tmp_path, "{topic: out, key: id}", "arrow", f"{KAFKAS}, id BIGINT", call=hours)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        short = python_plan(made, spark, parsed(SOURCE_SCHEMA))
+        from_spark = {row.id for row in apply(spark.sql(ROWS), made.transforms).collect()}
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    at = datetime(2026, 11, 21, 15, tzinfo=timezone.utc)
+    row = {"key": b"k", "value": b"v", "topic": "in", "partition": 0, "offset": 7, "timestamp": at}
+    batch = pa.RecordBatch.from_pylist([{**row, "timestampType": 0, "headers": None}], SCHEMA)
+    (found,) = short.sink_rows(iter([batch]))
+    assert from_spark == {0}
+    assert found.column("id").to_pylist() == [0]
 
 
 @pytest.mark.parametrize(
