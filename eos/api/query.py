@@ -123,7 +123,7 @@ class Query:
             run()
         except EosError as error:
             self._error = error
-        except Exception as error:  # noqa: BLE001 - kept for `last_error`
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a step may call `sys.exit`
             self._error = unexpected(error)
             self._error.__cause__ = error
         finally:

@@ -31,7 +31,13 @@ TRIES_MAX = 5  # tries to write, if another writer or OPTIMIZE commits first
 _PAUSE_S = 0.5
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _FORGETS = "delta.setTransactionRetentionDuration"
-_CONFLICT = "DELTA_CONCURRENT"
+# Conditions of an error that a new look at the table may fix: another writer was faster.
+_CONFLICT = (
+    "DELTA_CONCURRENT",
+    "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+)
 _CONFLICTS = {"ConcurrentAppendException", "ConcurrentTransactionException"}
 # Error conditions that a restart does not fix: the rows or the table must change.
 _FINAL = (
@@ -223,7 +229,7 @@ def _error_of(table: Table, problem: str, error: Exception) -> EosError:
 
 def _is_conflict(failure: Failure) -> bool:
     is_named = failure.first(lambda link: link.name in _CONFLICTS) is not None
-    return is_named or failure.condition(_CONFLICT) is not None
+    return is_named or failure.condition(*_CONFLICT) is not None
 
 
 def _cause(failure: Failure, error: Exception) -> str:
