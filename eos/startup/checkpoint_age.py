@@ -82,9 +82,9 @@ def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> 
         return
     found = upcoming(checkpoint)
     step = replace(found.step, is_stateful=planned.is_stateful)
+    _decide(planned, position, step)
     if (step.is_opaque or step.is_stateful) and not found.is_planned:
         ranges.require_not_behind(planned.names.pipeline, position, step)
-    _decide(planned, position, step)
 
 
 def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:

@@ -46,7 +46,6 @@ from eos.transaction import micro_batch as module
 from eos.transaction.attempt_events import reason_of
 from eos.transaction.attempt_work import AttemptFacts
 from eos.transaction.micro_batch import ATTEMPTS_MAX
-from eos.transaction.ownership_check import OwnershipCheck
 
 
 @pytest.fixture(autouse=True)
@@ -171,24 +170,6 @@ def test_a_commit_in_doubt_is_settled_by_the_ledger(strike, where):
     world.check(1)
     assert len(world.identities) == (1 if is_committed else 2)
     assert [e.will_redo for e in world.of_kind(events.AttemptFailed)] == [True] * (not is_committed)
-
-
-@ALL
-def test_a_commit_that_was_found_in_the_ledger_outlives_an_interrupt(where, monkeypatch):
-    world = World(*where)
-    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_ANSWER, times=TRIES))
-    settle = OwnershipCheck.settle
-
-    def interrupted(*asked):
-        settle(*asked)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(OwnershipCheck, "settle", interrupted)
-        world.run(0)
-    world.batches.note("stop")
-    world.run(1)
-    world.check(2)
 
 
 @ALL

@@ -272,7 +272,7 @@ def test_an_arrow_step_gets_times_in_the_zone_of_the_session(spark, tmp_path):
     batch = pa.RecordBatch.from_pylist([{**row, "timestampType": 0, "headers": None}], SCHEMA)
     (found,) = short.sink_rows(iter([batch]))
     assert from_spark == {0}
-    assert found.column("id").to_pylist() == [0]
+    assert found.column(0).to_pylist() == ["0"]
 
 
 @pytest.mark.parametrize(
