@@ -190,9 +190,11 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     checkpoint, older = tmp_path / "state" / "checkpoints", tmp_path / "older"
     shutil.copytree(checkpoint, older)
     assert answer(path, broker, topic) == {}
-    whole = tmp_path / "whole"  # a copy that ends with a committed micro-batch
-    shutil.copytree(checkpoint, whole)
-    files(tmp_path, range(200, RECORDS))
+    files(tmp_path, range(200, RECORDS - 100))
+    assert answer(path, broker, topic) == {}
+    behind = tmp_path / "behind"  # a copy that lacks the last micro-batch only
+    shutil.copytree(checkpoint, behind)
+    files(tmp_path, range(RECORDS - 100, RECORDS))
     assert answer(path, broker, topic) == {}
     assert numbers(broker, f"{topic}.out") == EXPECTED
     plan = found_by_commands(tmp_path, topic, profile_of(broker, tmp_path))
@@ -203,7 +205,7 @@ def test_writes_a_streaming_dataframe_once_and_stops_without_its_checkpoint(
     shutil.copytree(older, checkpoint)
     assert answer(path, broker, topic) == {"code": "batch_out_of_order"}
     shutil.rmtree(checkpoint)
-    shutil.copytree(whole, checkpoint)
+    shutil.copytree(behind, checkpoint)
     assert answer(path, broker, topic) == {"code": "checkpoint_behind"}
     assert numbers(broker, f"{topic}.out") == EXPECTED
 
