@@ -11,7 +11,7 @@ from typing import NoReturn, TextIO
 
 from eos.launch import startup_signals
 
-PIPE_CLOSED = 128 + signal.SIGPIPE  # as a shell reports it
+_PIPE_CLOSED = 128 + signal.SIGPIPE  # as a shell reports it
 
 
 def main() -> NoReturn:
@@ -45,14 +45,16 @@ def main() -> NoReturn:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
-            sys.exit(PIPE_CLOSED)
+            sys.exit(_PIPE_CLOSED)
         if os.environ.get("EOS_TRACE"):
             raise
         sys.exit(report(of_command(error)))
 
 
-def _is_unread(stream: TextIO) -> bool:
+def _is_unread(stream: TextIO | None) -> bool:
     """Return whether the stream is a pipe whose reader, such as `head`, has ended."""
+    if stream is None:
+        return False
     poll = select.poll()
     poll.register(stream, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

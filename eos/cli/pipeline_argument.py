@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from eos.config import saved_job
-from eos.config.literals import duration_ms
+from eos.config.literals import duration_ms, instant_ms
 from eos.config.load import load_pipeline, load_profile, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.errors import UsageError
@@ -99,6 +99,8 @@ def since(text: str | None) -> datetime | None:
     now = datetime.now(timezone.utc)
     with suppress(ValueError):
         return now - timedelta(milliseconds=duration_ms(text, ms_max=_SINCE_MS_MAX))
+    with suppress(ValueError):
+        return datetime.fromtimestamp(instant_ms(text) / 1000, timezone.utc)
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as error:

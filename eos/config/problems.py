@@ -76,7 +76,8 @@ _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
 _SHOWN_MAX = 100  # problems in one message; the field `problems` has all
 _KEY_MAX = 60
-_SECRET_IN_URL = re.compile(r"(://)[^/\s@]*(?=@)|(?<=\?)[^\s`]+")
+# The user and the query of a URL.
+_SECRETS_IN_URL = (re.compile(r"(://)[^/\s@]*(?=@)"), re.compile(r"(://[^?`]*\?)[^\s`]+"))
 # Problems of a key: an unknown and a missing one. They are right even if values are unreadable.
 _OF_KEYS = {"extra_forbidden", "missing"}
 
@@ -264,7 +265,9 @@ def _got(places: Places, location: Location) -> str:
     Return an empty text for a mapping or list. A URL's user and query may be secrets, and are
     replaced.
     """
-    written = _SECRET_IN_URL.sub(r"\1***", places.written(location))
+    written = places.written(location)
+    for secret in _SECRETS_IN_URL:
+        written = secret.sub(r"\1***", written)
     return f", got {written}" if written.startswith("`") else ""
 
 

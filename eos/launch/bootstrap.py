@@ -125,6 +125,6 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except OSError as problem:
         _say(f"{problem.filename} can't be used: {problem.strerror}")
-        _say("  hint: the checkout, its .venv and its .eos must belong to the user who runs this,")
-        _say("  and their disk must have room: see `ls -ld` and `df`")
+        _say("  hint: run this as the user who owns the checkout, .venv and .eos (`ls -ld` shows")
+        _say("  the owner), and check with `df` that their disk is not full")
         sys.exit(5)

@@ -112,7 +112,7 @@ def _is_that(position: Position, step: PlannedBatch) -> bool:
 
 
 def _has_part(position: Position, step: PlannedBatch) -> bool:
-    """Return whether the ledger's last transaction committed a part of this micro-batch."""
+    """Return whether the ledger's last transaction committed this micro-batch, or a part of it."""
     return (position.query_id, position.batch_id) == (step.query_id, step.batch_id)
 
 

@@ -252,7 +252,7 @@ def _environment() -> dict[str, str]:
 def _property(value: str) -> str:
     """Return a value as text of a properties file, which Kafka reads as ISO-8859-1."""
     units = struct.iter_unpack(">H", value.replace("\\", r"\\").encode("utf-16-be"))
-    return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for (unit,) in units)
+    return "".join(chr(unit) if 0x20 <= unit < 0x7F else f"\\u{unit:04x}" for (unit,) in units)
 
 
 def _is_error(line: str) -> bool:

@@ -113,7 +113,7 @@ def require_new_whole(
 
     With a resumed checkpoint, Spark reads a new partition from offset 0 or skips it, and reports no
     lost records. A fresh checkpoint begins with the records that are left. That is right at the
-    first start, for a new topic, and if an operator just decided it (`last` is of a recovery).
+    first start, for a new topic, and after an operator's decision (`last` is of a recovery).
     """
     is_fresh = checkpoint.planned() is None
     if is_fresh and (last is None or last.kind == "recovery"):

@@ -248,6 +248,8 @@ def test_since_may_be_long_ago():
     found = since("60 days")
     assert (datetime.now(timezone.utc) - found).days == 60
     assert since("2026-11-21T10:00:00") == datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+    for zoned in ("2026-11-21T11:00:00+0100", "2026-11-21 10:00:00.5z"):
+        assert since(zoned).replace(microsecond=0) == since("2026-11-21T10:00:00")
     for wrong in ("1 fortnight", "200 years", "2026-13-01"):
         with raises("since_invalid", UsageError):
             since(wrong)

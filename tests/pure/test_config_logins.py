@@ -232,6 +232,7 @@ def test_a_registry_login_that_does_not_fit_together(tmp_path: Path, login: str,
     [
         ("registry: {url: 'https://admin:hunter2@registry:1'}\n", "`https://***@registry:1`"),
         ("registry: {url: 'https://a b/?token=hunter2'}\n", "`https://a b/?***`"),
+        ("registry: {url: 'what? that'}\n", "`what? that`"),
         ("kafka:\n  security:\n    password: !hunter2 x\n", "got a tag; put quotes"),
     ],
 )
