@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -20,7 +20,6 @@ from eos.inspect.layout import utc
 from eos.printable import printable
 
 _PATIENCE_S = 5  # at least, before a look without a result is reported
-_PIPE_CLOSED = 128 + signal.SIGPIPE  # as a shell reports it
 
 
 class Look(NamedTuple):
@@ -31,8 +30,8 @@ class Look(NamedTuple):
     exit_code: int = 0
 
 
-def watch(look: Callable[[], Look], interval_s: int, *, as_json: bool) -> int:
-    """Call `look` and show its result, again and again. Return only if nobody reads stdout.
+def watch(look: Callable[[], Look], interval_s: int, *, as_json: bool) -> NoReturn:
+    """Call `look` and show its result, again and again. It never returns.
 
     A terminal is redrawn. Any other stdout gets one result after another, as text or as one JSON
     object a line. SIGINT and SIGTERM end the process with exit code 130 and 143. An error that may
@@ -40,13 +39,10 @@ def watch(look: Callable[[], Look], interval_s: int, *, as_json: bool) -> int:
     """
     signal.signal(signal.SIGTERM, _terminate)
     is_drawn = not as_json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    with (
-        suppress(BrokenPipeError),
-        _drawn(interval_s) if is_drawn else _printed(as_json) as show,
-    ):
+    with _drawn(interval_s) if is_drawn else _printed(as_json) as show:
         for found in _looks(look, interval_s):
             show(found)
-    return _PIPE_CLOSED
+    raise AssertionError("looks never end")
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
