@@ -161,3 +161,11 @@ def test_pip_refuses_a_file_whose_checksum_is_another(tmp_path: Path) -> None:
             check=False,
         )
         assert (done.returncode == 0) is is_taken, done.stderr
+
+
+def test_a_checkout_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = [sys.executable, bootstrap.__file__, str(tmp_path / "file"), "testing", "text"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert done.stderr.startswith(f"eos: {tmp_path}/file/.eos can't be used: Not a directory\n")

@@ -358,3 +358,12 @@ def test_what_is_no_option_is_refused_at_once(
 def test_a_value_may_look_like_an_option(pipeline: Path) -> None:
     words = ["--driver-java-options", "--onec", "--conf=a=b", "-c", "x=y", "--verbose"]
     assert parse([str(pipeline), *words]).spark == (*words,)
+
+
+def test_files_older_than_zip_are_shipped(tmp_path: Path) -> None:
+    """As images have them whose builds are reproducible."""
+    old = tmp_path / "old.py"
+    old.touch()
+    os.utime(old, (0, 0))
+    shipping._write(tmp_path / "a.zip", {"old.py": old})
+    assert zipfile.ZipFile(tmp_path / "a.zip").namelist() == ["old.py"]

@@ -16,6 +16,7 @@ from support.errors import raises
 
 import eos
 from eos.api.declaration import pipeline_of, profile_of
+from eos.api.query import Query
 from eos.api.steps import Step, reference
 from eos.config.saved_job import is_job, load, save
 from eos.errors import EosError, UnavailableError, UsageError
@@ -243,3 +244,10 @@ def test_the_guides_examples_are_python() -> None:
     assert len(programs()) == 4
     for name, text in programs().items():
         compile(text, name, "exec")
+
+
+def test_a_step_that_exits_fails_its_job() -> None:
+    query = Query(None)  # type: ignore[arg-type] - it is not started
+    query._run(lambda: sys.exit(3))
+    assert query.exit_code == 5
+    assert isinstance(query.last_error, UnavailableError)
