@@ -14,6 +14,8 @@ from support.errors import raises
 from eos.cli.main import command, command_line
 from eos.cli.pipeline_argument import since
 from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageError, report
+from eos.local.broker_probe import silent
+from eos.recover.change import _text
 
 ROOT = Path(__file__).parents[2]
 VERBS = command_line().verbs
@@ -242,6 +244,15 @@ def test_the_project_around_the_working_folder_counts(tmp_path):
     inside = pipeline(tmp_path / "pipelines" / "a").parent
     done = eos("broker", "status", cwd=inside)
     assert done.stdout == f"stopped; data in {tmp_path}/.eos/broker\n"
+
+
+def test_an_address_that_no_host_can_have_is_silent():
+    assert silent(["kafka..example:9092"]) == {"kafka..example:9092": "no valid host and port"}
+
+
+def test_a_reason_that_is_no_text_can_be_read_from_the_ledger():
+    """Half of a surrogate pair would make the record unreadable."""
+    assert _text("caf\udce9") == "caf?"
 
 
 def test_since_may_be_long_ago():
