@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
-from support import slow_tests  # noqa: E402 - see above
-from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402 - see above
+from support import selection  # noqa: E402 - see above
+from support.kafka.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402 - see above
 
 from eos.local.embedded_kafka import EmbeddedKafka  # noqa: E402
 from eos.local.jars import BROKER_VERSIONS  # noqa: E402
@@ -70,8 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     has no slow tests."""
     in_turns(items)
     if os.environ.get("EOS_TESTS") == "quick":
-        slow = slow_tests.names()
-        keep(config, items, lambda item: slow_tests.function(item.nodeid) not in slow)
+        slow = selection.slow_names()
+        keep(config, items, lambda item: selection.without_parameters(item.nodeid) not in slow)
     if config.getoption("kafka") != "embedded":
         keep(config, items, lambda item: "broker" in getattr(item, "fixturenames", ()))
 
@@ -96,7 +96,7 @@ def broker(
             yield kafka
             abandon(kafka)
     elif chosen == "container":
-        from support.container import kafka_in_container
+        from support.kafka.container import kafka_in_container
 
         with kafka_in_container(folder) as contained:
             yield contained

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from support.docs import toml
-from support.error_catalogue import CODE, entries, exit_code, page
+from support.docs.messages import CODE, entries, exit_code, page
 
 from eos.inspect import startup_stops
 from eos.local.jars import BROKER_VERSIONS
@@ -27,7 +27,7 @@ def test_every_section_about_a_stop_is_about_an_error_that_is_raised() -> None:
 
 
 def test_the_page_of_messages_is_what_the_source_says() -> None:
-    """Written anew by `PYTHONPATH=tests python -m support.error_catalogue > docs/messages.md`."""
+    """Written anew by `PYTHONPATH=tests python -m support.docs.messages > docs/messages.md`."""
     assert PAGES["messages.md"] == page()
 
 

@@ -9,8 +9,8 @@ import pytest
 from faults import FAULTS, page
 from faults.fault import Fault
 from faults.outcomes import in_report, outcome_of, recorded
-from support.error_catalogue import entries
-from support.named_tests import ROOT, problem_of
+from support.docs.messages import entries
+from support.selection import ROOT, problem_of
 
 # In the order of the reference: faults that are known to break pipelines of this kind.
 KNOWN = """

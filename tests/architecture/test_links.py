@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from support import docs_site
+from support.docs import site
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "DESIGN.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,7 +20,7 @@ _LINKED_MIN, _MENTIONED_MIN = 10, 50  # fewer: the patterns find nothing any mor
 def anchors(page: Path) -> set[str]:
     """The anchors that a Markdown page has for its headings."""
     headings = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
-    return set(map(docs_site.anchor, headings))
+    return set(map(site.anchor, headings))
 
 
 def links() -> Iterator[tuple[Path, Path, str]]:

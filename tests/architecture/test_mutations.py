@@ -8,7 +8,7 @@ import pytest
 from mutations.bugs import BUGS, Bug
 from mutations.check import ROOT, mutated
 from mutations.page import page, recorded
-from support.named_tests import problem_of
+from support.selection import problem_of
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import slow_tests
+from support import selection
 
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 400
@@ -28,12 +28,12 @@ BANNED = {
 }
 # Where one of them has its reason.
 EXCEPT = {
-    "tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked",
+    "tests/support/kafka/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked",
     "tests/fuzz/test_native_sanitized.py": "on a machine without a C compiler or sanitizers",
     "tests/pipeline/test_native_wheel.py": "on a machine without a C compiler",
     "tests/pipeline/test_rollback.py": "in a shallow clone, or without git",
     "tests/pure/test_native_library.py": "on a machine without a C compiler",
-    "tests/support/stores.py": "on a machine without Go, which builds an S3 server",
+    "tests/support/machines/stores.py": "on a machine without Go, which builds an S3 server",
 }
 # Longer than a screen, and why.
 LONG = {("eos/transaction/protocol.py", "_table"): "transitions as data, one row a line"}
@@ -95,16 +95,22 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
 
 def test_the_modules_that_tests_share_are_listed() -> None:
-    """In the docstring of tests/support, each with what it offers."""
+    """In the docstring of their package, each with what it offers."""
     place = ROOT / "tests" / "support"
-    modules = {path.stem for path in files() if path.parent == place} - {"__init__"}
-    listed = re.findall(r"(?m)^    (\w+) {2,}", (place / "__init__.py").read_text())
-    assert sorted(listed) == sorted({*modules, "simulated_broker"})
+    shared = [path for path in files() if path.is_relative_to(place)]
+    packages = {path.parent for path in shared} - {place / "simulated_broker"}
+    assert place in packages
+    for package in packages:
+        names = {path.stem for path in shared if path.parent == package} - {"__init__"}
+        names |= {f"{path.parent.name}/" for path in shared if path.parent.parent == package}
+        about = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        listed = re.findall(r"(?m)^ *(\w+/?) {2,}", about)
+        assert sorted(listed) == sorted(names), package
 
 
 def test_each_test_that_the_quick_run_leaves_out_exists() -> None:
-    """If this fails: rename it in tests/slow.txt, or write that list anew (support/slow_tests)."""
-    names = slow_tests.names()
+    """If this fails: rename it in tests/slow.txt, or write that list anew (support/selection)."""
+    names = selection.slow_names()
     assert names
     for name in names:
         path, *inside = name.split("::")

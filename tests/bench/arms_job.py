@@ -26,7 +26,7 @@ CHECKOUT = Path(__file__).parents[2]
 sys.path.insert(0, str(CHECKOUT))
 sys.path.insert(0, str(CHECKOUT / "tests"))
 
-from support.processes import cpu_seconds_of, cpu_seconds_of_session, forget_peaks, peaks_mb  # noqa: E402
+from support.spark.processes import cpu_seconds_of, cpu_seconds_of_session, forget_peaks, peaks_mb  # noqa: E402
 
 from eos.observe import events  # noqa: E402
 from eos.observe.bus import Bus  # noqa: E402

@@ -22,7 +22,7 @@ if "installed" not in SETTINGS["without"]:
 
 import arms_job  # noqa: E402 - what comes before decides where pyspark is found
 import small_job  # noqa: E402
-from support.processes import cpu_seconds_of_session  # noqa: E402
+from support.spark.processes import cpu_seconds_of_session  # noqa: E402
 
 from eos.observe import events  # noqa: E402
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import arms_job
-from support.processes import cpu_seconds_of, cpu_seconds_of_session
+from support.spark.processes import cpu_seconds_of, cpu_seconds_of_session
 
 PIPELINE = """
 version: 1

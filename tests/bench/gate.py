@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.peers.compare import Comparison
 from bench.peers.workloads import Workload
-from support.brokers import abandon
+from support.kafka.brokers import abandon
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support import kafka_io
-from support.pipeline_copy import Copy, Job
+from support.copies.pipeline_copy import Copy, Job
+from support.kafka import kafka_io
 
 from eos.audit import rows as made
 from eos.audit.follower import Follower

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from bench.conftest import Figures
 from bench.test_audit_producers import TARGETS, receipts_of
-from support import kafka_io
-from support.pipeline_copy import Copy, Job
+from support.copies.pipeline_copy import Copy, Job
+from support.kafka import kafka_io
 
 from eos.audit.follower import Follower
 from eos.audit.projection import Projection

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench.conftest import Figures
-from support import kafka_io
-from support.pipeline_copy import Copy, Job, checked_receipts, write_pairs
+from support.copies.pipeline_copy import Copy, Job, checked_receipts, write_pairs
+from support.kafka import kafka_io
 
 from eos.audit import producer_rows
 from eos.audit.follower import Follower

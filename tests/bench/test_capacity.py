@@ -17,7 +17,7 @@ from bench.capacity import Shape, fit
 from bench.conftest import Figures
 from bench.contents import rows_of
 from bench.peers.compare import start_peers
-from support.kafka_io import fill_topic, wait_closed
+from support.kafka.kafka_io import fill_topic, wait_closed
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing.outside import create_topics, delete_topics

@@ -17,8 +17,8 @@ import pytest
 from bench.arms import run_arms
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support import kafka_io
 from support.dedup import policy, versions_in
+from support.kafka import kafka_io
 
 from eos.dedup.buckets import STATES, BucketFile, BucketKey, bucket_of, grown_buckets, write_states
 from eos.dedup.producer_scope_stage import ProducerScopeStage

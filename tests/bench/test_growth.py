@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from bench.conftest import Figures
-from support import kafka_io
-from support.processes import WHAT, WHO, Sample, growth, held_between, sample_run
-from support.project import PROFILE, Project, WarmDriver
+from support.kafka import kafka_io
+from support.spark.processes import WHAT, WHO, Sample, growth, held_between, sample_run
+from support.spark.project import PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -1,7 +1,7 @@
 """What many micro-batches of one pipeline cost, what its process holds, and what is in Kafka then.
 
-The pipeline is the product's transaction code without Spark (`support.pipeline_copy`), with a
-record in each micro-batch. EOS_BENCH_MICRO_BATCHES=100000 takes an hour.
+The pipeline is the product's transaction code without Spark (`support.copies.pipeline_copy`), with
+a record in each micro-batch. EOS_BENCH_MICRO_BATCHES=100000 takes an hour.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from bench.conftest import Figures
 from history.checker import check
 from history.events import Event
-from support import kafka_io
-from support.kafka_io import create_topics, read, wait_closed
-from support.pipeline_copy import Copy, Job
-from support.processes import cpu_seconds_of
+from support.copies.pipeline_copy import Copy, Job
+from support.kafka import kafka_io
+from support.kafka.kafka_io import create_topics, read, wait_closed
+from support.spark.processes import cpu_seconds_of
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe.events import AttemptFailed, MicroBatchCommitted

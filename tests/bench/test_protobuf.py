@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.conftest import Figures
 from pyspark.sql import DataFrame, SparkSession
-from support.schemas import add, descriptor_file, file_of
-from support.spark_session import local_spark
+from support.kafka.schemas import add, descriptor_file, file_of
+from support.spark.spark_session import local_spark
 
 from eos.config.sink import EncodedFormat, KafkaSink
 from eos.config.source import KafkaSource

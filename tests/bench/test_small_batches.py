@@ -16,7 +16,7 @@ import pytest
 from bench.arms import run_arms
 from bench.conftest import Figures
 from bench.encoding import records
-from support.kafka_io import fill_topic
+from support.kafka.kafka_io import fill_topic
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

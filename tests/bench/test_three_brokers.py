@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from bench.conftest import Figures
-from support.scenes import Flow
-from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
+from support.copies.scenes import Flow
+from support.kafka.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
 
 PIPELINES = 4
 # What Kafka's brokers have if nobody says: the embedded ones are told to be quicker.

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from bench.conftest import Figures
 from confluent_kafka import Producer
-from support.audit import CopyingPipeline, CopyingRun
+from support.copies.audit import CopyingPipeline, CopyingRun
 
 from eos.deadline import Deadline
 from eos.faults import CrashPlan

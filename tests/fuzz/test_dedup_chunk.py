@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.dedup import Row, Sent, policy, verdicts_of, versions_in
-from support.dedup_model import CIRCLE, upstream_records
+from support.dedup.model import CIRCLE, upstream_records
 from support.errors import examples
 
 from eos.dedup import buckets, chunk, stage

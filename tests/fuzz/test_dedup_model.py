@@ -14,7 +14,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.dedup import Row, policy, stamped, verdicts_of, versions_in
-from support.dedup_model import CIRCLE, upstream_records
+from support.dedup.model import CIRCLE, upstream_records
 from support.errors import examples
 
 from eos.dedup import buckets, stage

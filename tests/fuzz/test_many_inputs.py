@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from kafka.protocol.consumer.fetch import FetchResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from support.brokers import SegmentBatch
-from support.damage import inputs
-from support.schemas import message
+from support.inputs import damaged_inputs
+from support.kafka.brokers import SegmentBatch
+from support.kafka.schemas import message
 from support.simulated_broker.wire import stored_at
 
 from eos.checkpoint.offset_log import parse_ends, parse_query_id, parse_starts
@@ -231,7 +231,7 @@ def test_each_input_is_parsed_or_refused_and_costs_nothing_that_stays(
     monkeypatch.setattr(Backoff, "sleep", lambda *_: None)
     parser.parse(parser.sound())  # it is sound
     before = resident_bytes()
-    for number, raw in enumerate(inputs(parser.name, parser.sound())):
+    for number, raw in enumerate(damaged_inputs(parser.name, parser.sound())):
         try:
             with suppress(EosError):
                 parser.parse(raw)

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import examples
-from support.schemas import message
+from support.kafka.schemas import message
 
 from eos.protobuf import limits
 from eos.protobuf.arrays import binaries

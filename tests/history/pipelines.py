@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from support.owners import Forked
-from support.pipeline_copy import Job
-from support.processes import is_paused
+from support.copies.owners import Forked
+from support.copies.pipeline_copy import Job
+from support.spark.processes import is_paused
 from support.waiting import wait_until
 
 from history.events import Event

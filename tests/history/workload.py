@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from support import kafka_io
-from support.pipeline_copy import Job
+from support.copies.pipeline_copy import Job
+from support.kafka import kafka_io
 from support.waiting import wait_until
 
 from history.checker import check

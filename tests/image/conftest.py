@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.image import Engine
+from support.machines.image import Engine
 
 HERE = Path(__file__).parent
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import kafka_io
 from support.docs import ROOT
-from support.image import Engine
-from support.project import Project
+from support.kafka import kafka_io
+from support.machines.image import Engine
+from support.spark.project import Project
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from support.copies.pipeline_copy import Job
+from support.copies.recovery import Pipeline
+from support.copies.scenes import ProxiedKafka, Scenes, SideBySide, proxied_kafka
 from support.doubles import Hurried
-from support.kafka_io import NOW_MS
-from support.pipeline_copy import Job
-from support.recovery import Pipeline
-from support.scenes import ProxiedKafka, Scenes, SideBySide, proxied_kafka
+from support.kafka.kafka_io import NOW_MS
 from support.simulated_broker.conformance import Readers, reading
 
 from eos.deadline import Backoff, Deadline
@@ -155,7 +155,7 @@ def begun(scenes: Scenes) -> Iterator[SideBySide]:
 def side_by_side(
     begun: SideBySide, request: pytest.FixtureRequest
 ) -> Callable[[Callable[[Scenes, Any], None], Any], None]:
-    """Plays a scene for all cases of the test that asks: see `support.scenes`."""
+    """Plays a scene for all cases of the test that asks: see `support.copies.scenes`."""
     return lambda scene, case: begun.play(request.node, scene, case)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.recovery import Output, Pipeline, run_verb, soon
+from support.copies.recovery import Output, Pipeline, run_verb, soon
 from support.verbs import plan
 
 from eos.errors import EosError, exit_code

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support import audit, verbs
-from support.audit import (
+from support import verbs
+from support.copies import audit
+from support.copies.audit import (
     CopyingPipeline,
     catch_up,
     check_table,
@@ -21,8 +22,8 @@ from support.audit import (
     ran,
     spawn_projection,
 )
-from support.recovery import run_verb
-from support.stores import BUCKET, S3, versity
+from support.copies.recovery import run_verb
+from support.machines.stores import BUCKET, S3, versity
 
 from eos.audit.projection import Projection
 from eos.audit.rows import SCHEMA

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
-from support.audit import catch_up, projection, projection_of
-from support.brokers import wait_ended
+from support.copies.audit import catch_up, projection, projection_of
+from support.copies.pipeline_copy import Copy
+from support.copies.recovery import Pipeline
 from support.errors import raises
-from support.pipeline_copy import Copy
-from support.recovery import Pipeline
+from support.kafka.brokers import wait_ended
 from support.verbs import audit
 from support.waiting import wait_until
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import audit as kept
-from support.audit import CopyingPipeline, check_producers, producer_states, projection
+from support.copies import audit as kept
+from support.copies.audit import CopyingPipeline, check_producers, producer_states, projection
+from support.copies.pipeline_copy import Copy
+from support.copies.recovery import run_verb, soon
 from support.doubles import At, EventLog
 from support.errors import in_turn, raises
-from support.pipeline_copy import Copy
-from support.recovery import run_verb, soon
 from support.verbs import audit
 from support.waiting import wait_until
 

@@ -10,12 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from support import audit
-from support.audit import catch_up, check_table, projection, ran
+from support.copies import audit
+from support.copies.audit import catch_up, check_table, projection, ran
+from support.copies.pipeline_copy import Copy
+from support.copies.recovery import soon
 from support.doubles import At
 from support.errors import raises
-from support.pipeline_copy import Copy
-from support.recovery import soon
 
 from eos.audit import rows
 from eos.audit.follower import Follower

@@ -16,7 +16,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
-from support.brokers import abandon
+from support.kafka.brokers import abandon
 from support.simulated_broker.kit import record_batch
 from support.waiting import wait_until
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from support import kafka_io
 from support.errors import raises
-from support.kafka_io import consuming
+from support.kafka import kafka_io
+from support.kafka.kafka_io import consuming
 
 from eos.config.source import StartAt
 from eos.deadline import Backoff

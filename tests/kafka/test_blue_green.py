@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from support.copies.recovery import Pipeline
 from support.errors import raises
-from support.recovery import Pipeline
 
 from eos.errors import FencedError, PromiseBrokenError, exit_code
 

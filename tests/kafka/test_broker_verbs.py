@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support.kafka_io import create_topics
+from support.kafka.kafka_io import create_topics
 
 from eos.deadline import Deadline
 from eos.kafka.api import TransactionProfile

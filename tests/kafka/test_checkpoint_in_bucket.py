@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support import verbs
-from support.recovery import Output, Pipeline, run_verb
-from support.stores import BUCKET, NOWHERE, S3, versity
+from support.copies.recovery import Output, Pipeline, run_verb
+from support.machines.stores import BUCKET, NOWHERE, S3, versity
 
 from eos.checkpoint.bucket_files import BucketFiles
 from eos.checkpoint.files import Files, LocalFiles, files_for

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.processes import pause
+from support.spark.processes import pause
 
 from eos.errors import NoAnswerError
 from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition, TransactionProfile

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.errors import raises
-from support.kafka_io import NOW_MS
+from support.kafka.kafka_io import NOW_MS
 
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.kafka import cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.brokers import LOOKS_OFTEN
+from support.kafka.brokers import LOOKS_OFTEN
 from support.simulated_broker.conformance import (
     NEWER,
     OLDER,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.copies.pipeline_copy import Job
+from support.copies.scenes import Outcome, ProxiedKafka, proxied_kafka, run_copy
 from support.doubles import At
-from support.pipeline_copy import Job
-from support.proxy_rules import Do, Rule
-from support.scenes import Outcome, ProxiedKafka, proxied_kafka, run_copy
-from support.three_brokers import patience
+from support.kafka.proxy_rules import Do, Rule
+from support.kafka.three_brokers import patience
 
 RECORDS = 17  # of each partition: two micro-batches
 

@@ -11,12 +11,12 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
+from support.copies.owners import Forked
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import ProxiedKafka, run_to_end
 from support.doubles import At, WatchedClient
 from support.errors import in_turn
-from support.owners import Forked
-from support.pipeline_copy import Copy, Job
-from support.proxy_rules import Do
-from support.scenes import ProxiedKafka, run_to_end
+from support.kafka.proxy_rules import Do
 
 from eos.observe import events
 

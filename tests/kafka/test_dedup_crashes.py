@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.owners import Forked
-from support.pipeline_copy import Copy, Job
-from support.scenes import PARTITIONS, Scenes
-from support.stores import versity
+from support.copies.owners import Forked
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import PARTITIONS, Scenes
+from support.kafka import kafka_io
+from support.machines.stores import versity
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.dedup import Row, Sent, policy, verdicts_of, versions_in
 from support.errors import raises
-from support.stores import S3, versity
+from support.machines.stores import S3, versity
 
 from eos.dedup.buckets import BucketFile, BucketKey
 from eos.dedup.state_table import ProducersTable, StateVersion

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support import kafka_io
+from support.kafka import kafka_io
 
 pytestmark = pytest.mark.long
 

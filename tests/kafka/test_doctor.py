@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.recovery import Pipeline
+from support.copies.recovery import Pipeline
 from support.verbs import doctor
 
 

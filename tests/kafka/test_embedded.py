@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
-from support.kafka_io import fill_topic
+from support.kafka.kafka_io import fill_topic
 from support.waiting import wait_until
 
 from eos import private_files

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from kafka.protocol.consumer.group import OffsetCommitRequest
-from support import kafka_io
-from support.brokers import transaction_state, wait_for_state
-from support.pipeline_copy import Copy, Job
-from support.scenes import NUMBERS_TOPIC, PARTITIONS, ProxiedKafka, proxied_kafka, run_copy
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import NUMBERS_TOPIC, PARTITIONS, ProxiedKafka, proxied_kafka, run_copy
+from support.kafka import kafka_io
+from support.kafka.brokers import transaction_state, wait_for_state
 from support.waiting import wait_until
 
 from eos.audit.projection import Projection

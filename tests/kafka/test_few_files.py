@@ -6,9 +6,9 @@ import resource
 from pathlib import Path
 
 import pytest
-from support.owners import Forked
-from support.proxy_rules import ALWAYS, Do
-from support.scenes import ProxiedKafka
+from support.copies.owners import Forked
+from support.copies.scenes import ProxiedKafka
+from support.kafka.proxy_rules import ALWAYS, Do
 
 pytestmark = pytest.mark.long
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import kafka_io
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import NUMBERS_TOPIC, ProxiedKafka, run_copy
 from support.doubles import At
-from support.pipeline_copy import Copy, Job
-from support.scenes import NUMBERS_TOPIC, ProxiedKafka, run_copy
+from support.kafka import kafka_io
 
 from eos.errors import PromiseBrokenError
 from eos.observe import events

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from history.pipelines import FENCED, Supervised
 from history.workload import Workload
-from support.proxy_rules import ALWAYS, Do
-from support.scenes import ProxiedKafka
+from support.copies.scenes import ProxiedKafka
+from support.kafka.proxy_rules import ALWAYS, Do
 
 pytestmark = pytest.mark.long
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support import kafka_io
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import ProxiedKafka, run_copy
 from support.doubles import At
-from support.pipeline_copy import Copy, Job
-from support.proxy_rules import Do, Rule
-from support.scenes import ProxiedKafka, run_copy
+from support.kafka import kafka_io
+from support.kafka.proxy_rules import Do, Rule
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, Recovery

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-from support import kafka_io
 from support.errors import raises
+from support.kafka import kafka_io
 
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from support.copies.pipeline_copy import Copy
+from support.copies.scenes import Scene, Scenes, run_to_end
 from support.errors import raises
-from support.pipeline_copy import Copy
-from support.scenes import Scene, Scenes, run_to_end
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery

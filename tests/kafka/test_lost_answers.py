@@ -12,12 +12,12 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
-from support.brokers import wait_ended
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 from support.doubles import At, Hurried
 from support.errors import in_turn
-from support.pipeline_copy import Copy, Job
-from support.proxy_rules import Do, Rule
-from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
+from support.kafka.brokers import wait_ended
+from support.kafka.proxy_rules import Do, Rule
 
 from eos.errors import Recovery
 from eos.ledger import group_offsets

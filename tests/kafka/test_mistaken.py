@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import kafka_io
+from support.copies.owners import Forked
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import PATIENCE_S, Scene, Scenes, run_to_end
 from support.doubles import At
-from support.owners import Forked
-from support.pipeline_copy import Copy, Job
-from support.scenes import PATIENCE_S, Scene, Scenes, run_to_end
+from support.kafka import kafka_io
 
 from eos.checkpoint.files import LocalFiles
 from eos.deadline import Deadline

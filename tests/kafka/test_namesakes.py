@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from support import kafka_io
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import Scene, Scenes, run_to_end
 from support.doubles import WatchedClient
-from support.pipeline_copy import Copy, Job
-from support.scenes import Scene, Scenes, run_to_end
+from support.kafka import kafka_io
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from support import kafka_io
+from support.copies.recovery import WAIT_S, Pipeline, soon
 from support.errors import raises
-from support.recovery import WAIT_S, Pipeline, soon
+from support.kafka import kafka_io
 from support.verbs import status, verify
 
 import eos

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from support.copies.owners import Forked
+from support.copies.pipeline_copy import Copy
+from support.copies.scenes import Scenes, run_to_end
 from support.doubles import At
 from support.errors import in_turn
-from support.owners import Forked
-from support.pipeline_copy import Copy
-from support.scenes import Scenes, run_to_end
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS

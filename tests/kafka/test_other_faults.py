@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support import kafka_io
-from support.brokers import wait_for_state
+from support.copies.pipeline_copy import Job
+from support.copies.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 from support.doubles import At
 from support.errors import in_turn
-from support.pipeline_copy import Job
-from support.proxy_rules import Do
-from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
+from support.kafka import kafka_io
+from support.kafka.brokers import wait_for_state
+from support.kafka.proxy_rules import Do
 
 from eos.errors import Recovery
 from eos.transaction import micro_batch

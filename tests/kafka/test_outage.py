@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.copies.scenes import ProxiedKafka
 from support.doubles import EventLog
 from support.errors import in_turn
-from support.proxy_rules import ANY, Do
-from support.scenes import ProxiedKafka
+from support.kafka.proxy_rules import ANY, Do
 from support.waiting import wait_until
 
 from eos.kafka.client import KafkaClient

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from support.copies.pipeline_copy import Copy
+from support.copies.scenes import AT_A_TIME, Scene, Scenes, run_to_end
 from support.doubles import WatchedClient
-from support.pipeline_copy import Copy
-from support.scenes import AT_A_TIME, Scene, Scenes, run_to_end
 
 from eos.errors import EosError, FencedError
 

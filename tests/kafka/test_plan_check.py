@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from support import kafka_io
-from support.recovery import Pipeline
+from support.copies.recovery import Pipeline
+from support.kafka import kafka_io
 
 from eos.cli.plan import _cluster
 from eos.inspect.check import Check

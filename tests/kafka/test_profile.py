@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from support.copies.pipeline_copy import Copy
+from support.copies.scenes import Scenes, run_to_end
 from support.doubles import At
 from support.errors import raises
-from support.pipeline_copy import Copy
-from support.scenes import Scenes, run_to_end
 from support.waiting import wait_until
 
 from eos.deadline import Deadline

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from support import kafka_io
-from support.proxy import Proxy
-from support.proxy_rules import ALWAYS, Do
+from support.kafka import kafka_io
+from support.kafka.proxy import Proxy
+from support.kafka.proxy_rules import ALWAYS, Do
 
 from eos.kafka.api import TopicPartition
 

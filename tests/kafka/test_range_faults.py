@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import google_crc32c
 import pytest
 from confluent_kafka.admin import AdminClient
-from support import kafka_io
-from support.brokers import SegmentBatch, edit_log
+from support.copies.scenes import ProxiedKafka
 from support.errors import raises
-from support.proxy_rules import Do
-from support.scenes import ProxiedKafka
-from support.varied_topics import expected, ranges_of, read_ranges
+from support.kafka import kafka_io
+from support.kafka.brokers import SegmentBatch, edit_log
+from support.kafka.proxy_rules import Do
+from support.kafka.varied_topics import expected, ranges_of, read_ranges
 
 from eos.errors import AttemptFailedError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import NO_IDENTITY, TopicPartition

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import kafka_io
-from support.three_brokers import NODES, ThreeBrokers, three_nodes
-from support.varied_topics import Row, expected, ranges_of, read_ranges, rows_of
+from support.kafka import kafka_io
+from support.kafka.three_brokers import NODES, ThreeBrokers, three_nodes
+from support.kafka.varied_topics import Row, expected, ranges_of, read_ranges, rows_of
 
 from eos.deadline import Deadline
 from eos.kafka.client import KafkaClient

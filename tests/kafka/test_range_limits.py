@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
-from support import kafka_io
-from support.varied_topics import expected, ranges_of, read_ranges
+from support.kafka import kafka_io
+from support.kafka.varied_topics import expected, ranges_of, read_ranges
 
 from eos.deadline import Deadline
 from eos.kafka import fetch_wire

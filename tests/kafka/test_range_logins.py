@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
-from support import kafka_io
+from support.kafka import kafka_io
+from support.kafka.varied_topics import expected, ranges_of, read_ranges
 from support.security import SESSION_MS, Right, SecuredKafka, secured_kafka
-from support.varied_topics import expected, ranges_of, read_ranges
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError

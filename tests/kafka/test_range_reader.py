@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.varied_topics import Row, VariedTopics, expected, read_ranges
+from support.kafka.varied_topics import Row, VariedTopics, expected, read_ranges
 
 from eos.deadline import Deadline
 from eos.kafka.api import TopicPartition

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from kafka.record import MemoryRecords
-from support import kafka_io
+from support.kafka import kafka_io
 
 from eos.deadline import Deadline
 from eos.encode.partitioner import by_key

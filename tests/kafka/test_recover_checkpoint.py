@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.recovery import CheckpointFolder, Pipeline
+from support.copies.recovery import CheckpointFolder, Pipeline
 
 from eos.checkpoint.files import LocalFiles
 from eos.ledger.record import flat

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.recovery import Pipeline, soon
+from support.copies.recovery import Pipeline, soon
 
 from eos.errors import EosError
 from eos.inspect import snapshot

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support import kafka_io
-from support.recovery import WAIT_S, Pipeline, soon
+from support.copies.recovery import WAIT_S, Pipeline, soon
+from support.kafka import kafka_io
 from support.verbs import status
 
 from eos.audit.projection import Projection

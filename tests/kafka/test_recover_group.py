@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.recovery import Pipeline
+from support.copies.recovery import Pipeline
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.kafka_io import consuming
-from support.recovery import Pipeline
+from support.copies.recovery import Pipeline
+from support.kafka.kafka_io import consuming
 
 from eos.errors import FencedError
 from eos.inspect import snapshot

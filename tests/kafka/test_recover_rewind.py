@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from support.recovery import Pipeline
+from support.copies.recovery import Pipeline
 
 from eos.startup import topic_lookup
 

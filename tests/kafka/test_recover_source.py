@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.copies.recovery import Pipeline
 from support.errors import raises
-from support.recovery import Pipeline
 
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import flat

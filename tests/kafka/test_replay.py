@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import kafka_io
 from support.doubles import At
 from support.errors import in_turn, raises
-from support.kafka_io import Record
-from support.project import Project
+from support.kafka import kafka_io
+from support.kafka.kafka_io import Record
+from support.spark.project import Project
 from support.verbs import replay
 
 from eos.errors import PromiseBrokenError, UsageError

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from support.audit import catch_up, projection_of
+from support.copies.audit import catch_up, projection_of
+from support.copies.recovery import Pipeline
 from support.errors import raises
-from support.recovery import Pipeline
 from support.report_page import NOW, RECORDS, aborted, history, make_page, transaction
 from support.verbs import report
 from support.waiting import wait_until

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import NUMBERS_TOPIC, Outcome, ProxiedKafka, run_copy
 from support.doubles import At
-from support.pipeline_copy import Copy, Job
-from support.proxy_rules import HOST, PATIENCE_S, Do, read_frame, sized
-from support.scenes import NUMBERS_TOPIC, Outcome, ProxiedKafka, run_copy
+from support.kafka.proxy_rules import HOST, PATIENCE_S, Do, read_frame, sized
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support import kafka_io
-from support.brokers import check_topic
-from support.pipeline_copy import Job
-from support.scenes import run_copy
+from support.copies.pipeline_copy import Job
+from support.copies.scenes import run_copy
+from support.kafka import kafka_io
+from support.kafka.brokers import check_topic
 
 pytestmark = pytest.mark.nightly
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from support import kafka_io
+from support.copies.pipeline_copy import Copy, Job
 from support.errors import in_turn
-from support.pipeline_copy import Copy, Job
+from support.kafka import kafka_io
 from support.security import USER, Right, SecuredKafka, documented, secured_kafka
 
 from eos.config.security import Security

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import kafka_frames
-from support.pipeline_copy import Job
-from support.proxy_rules import Seen
-from support.scenes import ProxiedKafka, run_copy
+from support.copies.pipeline_copy import Job
+from support.copies.scenes import ProxiedKafka, run_copy
+from support.kafka import kafka_frames
+from support.kafka.proxy_rules import Seen
 
 VERSIONS = {
     "TV1": {

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from kafka import KafkaProducer
-from support import kafka_io
 from support.dedup import Row, Sent, verdicts_of, versions_in
+from support.kafka import kafka_io
 
 from eos.stamp import EPOCH, PRODUCER, SEQUENCE, Stamp
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.copies.recovery import Pipeline
 from support.errors import raises
-from support.kafka_io import consuming
-from support.recovery import Pipeline
+from support.kafka.kafka_io import consuming
 
 from eos.errors import EosError, PromiseBrokenError
 

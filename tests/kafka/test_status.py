@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support import kafka_io
+from support.copies.recovery import Pipeline, soon
+from support.copies.scenes import ProxiedKafka
 from support.doubles import Work
-from support.proxy_rules import ANY, Do
-from support.recovery import Pipeline, soon
-from support.scenes import ProxiedKafka
+from support.kafka import kafka_io
+from support.kafka.proxy_rules import ANY, Do
 from support.verbs import status
 
 from eos.errors import PromiseBrokenError

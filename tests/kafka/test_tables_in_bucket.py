@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.proven_lake import Lake, Proven, proven
-from support.stores import BUCKET, NOWHERE, S3, versity
+from support.delta.proven_lake import Lake, Proven, proven
+from support.machines.stores import BUCKET, NOWHERE, S3, versity
 
 from eos.plan.delta_sink import Table
 from eos.verify.delta_tables import Sinks, TableWrite, read_tables

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support import kafka_io
 from support.doubles import plan_of
+from support.kafka import kafka_io
 
 from eos.encode.sink_spec import SinkSpec
 from eos.micro_batch.target_guard import TargetGuard

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.copies.scenes import PATIENCE_S, Flow
 from support.doubles import At
 from support.errors import in_turn
-from support.proxy_rules import Do
-from support.scenes import PATIENCE_S, Flow
-from support.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
+from support.kafka.proxy_rules import Do
+from support.kafka.three_brokers import INTERNAL, NODES, ThreeBrokers, three_nodes
 
 pytestmark = pytest.mark.long
 

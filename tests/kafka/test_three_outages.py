@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from support.copies.scenes import PATIENCE_S, Flow, Scene
 from support.doubles import At
-from support.proxy_rules import Do
-from support.scenes import PATIENCE_S, Flow, Scene
-from support.three_brokers import NODES, ThreeBrokers, three_nodes
+from support.kafka.proxy_rules import Do
+from support.kafka.three_brokers import NODES, ThreeBrokers, three_nodes
 
 from eos.errors import EosError, Recovery
 

@@ -8,7 +8,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
-from support.kafka_io import NOW_MS
+from support.kafka.kafka_io import NOW_MS
 
 from eos.deadline import Deadline
 from eos.faults import CrashPlan

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from support.brokers import wait_for_state
+from support.copies.pipeline_copy import Job
+from support.copies.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
 from support.doubles import At
 from support.errors import in_turn
-from support.pipeline_copy import Job
-from support.proxy_rules import Do
-from support.scenes import Outcome, ProxiedKafka, SideBySide, run_copy
+from support.kafka.brokers import wait_for_state
+from support.kafka.proxy_rules import Do
 
 from eos.errors import AttemptFailedError, Recovery
 

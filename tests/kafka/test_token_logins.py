@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import kafka_io
 from support.errors import raises
+from support.kafka import kafka_io
+from support.kafka.varied_topics import expected, ranges_of, read_ranges
 from support.security import Right, SecuredKafka, token_kafka
-from support.tokens import CLIENT, SECRET, Issuer, TokenEndpoint, token_endpoint
-from support.varied_topics import expected, ranges_of, read_ranges
+from support.security.tokens import CLIENT, SECRET, Issuer, TokenEndpoint, token_endpoint
 from support.waiting import wait_until
 
 from eos.deadline import Deadline

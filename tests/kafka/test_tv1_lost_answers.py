@@ -12,12 +12,12 @@ from functools import partial
 from itertools import product
 
 import pytest
-from support.brokers import LOOKS_OFTEN, wait_for_state
+from support.copies.pipeline_copy import Copy, Job
+from support.copies.scenes import ProxiedKafka, SideBySide, proxied_kafka, run_copy
 from support.doubles import At, Hurried
 from support.errors import raises
-from support.pipeline_copy import Copy, Job
-from support.proxy_rules import Do, Rule
-from support.scenes import ProxiedKafka, SideBySide, proxied_kafka, run_copy
+from support.kafka.brokers import LOOKS_OFTEN, wait_for_state
+from support.kafka.proxy_rules import Do, Rule
 
 from eos.deadline import Deadline
 from eos.observe import events

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.errors import in_turn
-from support.owners import (
+from support.copies.owners import (
     STEPS,
     WOKEN_INSIDE,
     start_together,
     wake_after_takeover,
     wake_inside_transaction,
 )
-from support.scenes import Scenes
+from support.copies.scenes import Scenes
+from support.errors import in_turn
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

@@ -7,8 +7,8 @@ pipeline.
 from __future__ import annotations
 
 import pytest
+from support.copies.owners import MET, start_processes_together, start_together
 from support.errors import in_turn
-from support.owners import MET, start_processes_together, start_together
 
 SEEDS, OF_ALL_RUNS = 100, 12  # more of the same among what takes long
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
-from support import kafka_io
-from support.audit import CopyingPipeline
+from support.copies.audit import CopyingPipeline
 from support.errors import raises
+from support.kafka import kafka_io
 
 from eos.errors import PromiseBrokenError
 from eos.finding import FindingKind

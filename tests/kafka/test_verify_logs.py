@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.audit import CopyingPipeline
-from support.brokers import SegmentBatch, batch_at, edit_log
+from support.copies.audit import CopyingPipeline
+from support.kafka.brokers import SegmentBatch, batch_at, edit_log
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.verify import position_copies

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import google_crc32c
 import pyarrow as pa
 import pytest
-from support.kafka_io import NOW_MS
+from support.kafka.kafka_io import NOW_MS
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, RecordRefusedError

@@ -7,14 +7,14 @@ The newer one goes on. Everything comes through once.
 from __future__ import annotations
 
 import pytest
-from support.errors import in_turn
-from support.owners import (
+from support.copies.owners import (
     STEPS,
     STEPS_OF_NOTES,
     WOKEN_INSIDE,
     wake_after_takeover,
     wake_inside_transaction,
 )
+from support.errors import in_turn
 
 
 @pytest.mark.parametrize("point", in_turn([*STEPS, *STEPS_OF_NOTES], every=4, of_these=2))

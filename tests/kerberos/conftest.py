@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.kdc import missing
-from support.left_out import left_out
+from support.security.kdc import missing
+from support.selection import left_out
 
 pytest_collection_modifyitems, pytest_terminal_summary = left_out(__file__, "Kerberos", missing)

@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support import kafka_io
 from support.errors import raises
-from support.kdc import NAME, REALM, KerberosKafka, kerberos_kafka
-from support.varied_topics import expected, ranges_of, read_ranges
+from support.kafka import kafka_io
+from support.kafka.varied_topics import expected, ranges_of, read_ranges
+from support.security.kdc import NAME, REALM, KerberosKafka, kerberos_kafka
 from support.waiting import wait_until
 
 from eos.deadline import Deadline

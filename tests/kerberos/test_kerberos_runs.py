@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.kdc import REALM, KerberosKafka, kerberos_kafka
-from support.project import PROFILE, Project
+from support.kafka import kafka_io
+from support.security.kdc import REALM, KerberosKafka, kerberos_kafka
+from support.spark.project import PROFILE, Project
 from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2

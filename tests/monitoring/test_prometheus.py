@@ -9,8 +9,16 @@ from contextlib import closing, suppress
 from threading import Event
 
 import pytest
-from support.prometheus import Server, alerts, dashboard, metrics_of, queries, running, scraping
-from support.run_events import STORY
+from support.collectors.prometheus import (
+    Server,
+    alerts,
+    dashboard,
+    metrics_of,
+    queries,
+    running,
+    scraping,
+)
+from support.collectors.run_events import STORY
 from support.waiting import WAIT_S_MAX, wait_until
 
 from eos.config.monitoring import MetricsProfile

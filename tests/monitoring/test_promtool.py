@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from prometheus_client import generate_latest
-from support.prometheus import ALERTS, CONFIG, alerts, promtool
-from support.run_events import STORY
+from support.collectors.prometheus import ALERTS, CONFIG, alerts, promtool
+from support.collectors.run_events import STORY
 
 from eos.observe import events
 from eos.observe.metrics import RunMetrics

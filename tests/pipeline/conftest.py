@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers import Kafka
-from support.processes import can_mount
-from support.project import PROFILE, Project, WarmDriver
+from support.kafka.brokers import Kafka
+from support.spark.processes import can_mount
+from support.spark.project import PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
 from eos.launch.spark import find_spark

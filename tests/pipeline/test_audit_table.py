@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import audit, kafka_io
-from support.spark_recovery import SparkPipeline
+from support.copies import audit
+from support.kafka import kafka_io
+from support.spark.spark_recovery import SparkPipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -13,13 +13,13 @@ from typing import Any
 import fastavro
 import pytest
 from pyspark.sql import SparkSession
-from support import kafka_io
-from support.damage import inputs
 from support.errors import raises
-from support.kafka_io import NOW_MS, Record
-from support.project import Project
-from support.schemas import registry
-from support.spark_session import local_spark
+from support.inputs import damaged_inputs
+from support.kafka import kafka_io
+from support.kafka.kafka_io import NOW_MS, Record
+from support.kafka.schemas import registry
+from support.spark.project import Project
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry
@@ -281,7 +281,7 @@ def test_a_length_of_two_billion_is_no_two_billion_bytes(spark, kind: Any) -> No
 @pytest.mark.nightly
 def test_a_hundred_thousand_damaged_values_are_rows_or_malformed(spark) -> None:
     decode = Decode(value=Format("avro", json.dumps(ORDER), ("id",)), on_error="drop")
-    values = [encoded(order(7)), *inputs("Avro values", encoded(order(7)))]
+    values = [encoded(order(7)), *damaged_inputs("Avro values", encoded(order(7)))]
     rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
     found = decode.apply(spark.createDataFrame(rows, KAFKA)).count()
     assert 1 < found < len(values)

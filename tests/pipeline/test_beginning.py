@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support import kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
 
 pytestmark = pytest.mark.long
 

@@ -9,7 +9,7 @@ import pytest
 from bench.arms import run_arms
 from bench.peers.compare import Comparison
 from bench.peers.workloads import Workload
-from support import kafka_io
+from support.kafka import kafka_io
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

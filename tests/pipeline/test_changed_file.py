@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support import kafka_io
-from support.brokers import Kafka
-from support.project import Project, WarmDriver
-from support.recovery import run_verb
+from support.copies.recovery import run_verb
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import Project, WarmDriver
 from support.verbs import plan, recover
 from support.waiting import wait_until
 

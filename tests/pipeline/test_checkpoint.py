@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.project import Project
 
 from eos.checkpoint.offset_log import parse_ends, parse_query_id, parse_starts
 from eos.kafka.api import TopicPartition

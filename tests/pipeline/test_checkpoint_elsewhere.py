@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from support import verbs
-from support.brokers import Kafka, transaction_state
-from support.project import KILLED, PROFILE, Project, WarmDriver
-from support.recovery import run_verb
-from support.spark_recovery import SparkPipeline
-from support.stores import BUCKET, MOTO, NOWHERE, S3, SLOW, Store, hdfs, s3, versity
+from support.copies.recovery import run_verb
+from support.kafka.brokers import Kafka, transaction_state
+from support.machines.stores import BUCKET, MOTO, NOWHERE, S3, SLOW, Store, hdfs, s3, versity
+from support.spark.project import KILLED, PROFILE, Project, WarmDriver
+from support.spark.spark_recovery import SparkPipeline
 
 from eos.config.load import load_profile
 from eos.kafka.api import TransactionProfile

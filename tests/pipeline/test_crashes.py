@@ -21,10 +21,11 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
-from support import audit, brokers, kafka_io
-from support.brokers import Kafka
-from support.project import PIPELINE, Project
-from support.recovery import soon
+from support.copies import audit
+from support.copies.recovery import soon
+from support.kafka import brokers, kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import PIPELINE, Project
 
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable

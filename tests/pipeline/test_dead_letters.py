@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 import pytest
-from support import kafka_io
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.project import Project
 
 TIME_MS = int(time.time() * 1000) - 600_000  # older than a week, and retention would take them
 LACKS = "the value lacks the column `id`, which is NOT NULL"

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kafka_io, lake
-from support.brokers import Kafka
+from support.delta import lake
 from support.docs import blocks
-from support.project import Project, WarmDriver
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import Project, WarmDriver
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from support import kafka_io
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.project import Project
 
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "orders_enriched"
 TAX = {"DE": Decimal("1.19"), "JP": Decimal("1.10")}

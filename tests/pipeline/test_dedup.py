@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 import pytest
-from support import kafka_io
-from support.dedup_model import Till
-from support.project import CHECKOUT, Project
+from support.dedup.model import Till
+from support.kafka import kafka_io
+from support.spark.project import CHECKOUT, Project
 
 from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 import pytest
-from support import kafka_io
-from support.project import KILLED, Project
+from support.kafka import kafka_io
+from support.spark.project import KILLED, Project
 
 from eos.faults import POINTS
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support import kafka_io
-from support.project import KILLED, Project
+from support.kafka import kafka_io
+from support.spark.project import KILLED, Project
 from support.verbs import verify
 
 from eos.dedup.buckets import SCOPE_STATES, STATES, read_states, write_states

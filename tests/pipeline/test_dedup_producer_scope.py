@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import pytest
 from pipeline import test_dedup
 from pipeline.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, verb
-from support import kafka_io
-from support.project import KILLED, Project
+from support.kafka import kafka_io
+from support.spark.project import KILLED, Project
 
 from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX
 

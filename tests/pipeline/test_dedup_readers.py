@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pipeline.test_dedup import AGAIN, attempts, verb
-from support import kafka_io
-from support.kafka_io import NOW_MS, Headers, Record
-from support.project import Project
+from support.kafka import kafka_io
+from support.kafka.kafka_io import NOW_MS, Headers, Record
+from support.spark.project import Project
 
 from eos.dedup.buckets import SCOPE_STATES, STATES, read_states
 from eos.dedup.state_table import ProducersTable, StateVersion

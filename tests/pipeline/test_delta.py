@@ -15,17 +15,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
-from support import kafka_io, lake
-from support.brokers import Kafka
+from support.delta import lake
 from support.errors import raises
-from support.project import KILLED, Project, WarmDriver
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import KILLED, Project, WarmDriver
 
 from eos.delta import table as delta
 from eos.delta.rows import require_fits
 from eos.plan.delta_sink import Table
 
 RECORDS = 20  # a micro-batch
-EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:
 def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     folder = made.folder / "pipelines" / made.name
     folder.mkdir(parents=True)
-    text = (EXAMPLE / "pipeline.yaml").read_text()
+    text = (Path(__file__).parents[2] / "pipelines/lakehouse/pipeline.yaml").read_text()
     instead = {
         "name: lakehouse": f"name: {made.name}",
         "orders.changes": made.source,

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support import kafka_io, lake
-from support.brokers import Kafka
-from support.project import KILLED, Project, WarmDriver
+from support.delta import lake
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import KILLED, Project, WarmDriver
 
 RECORDS = 20  # a micro-batch
 RESENT = 7  # each number is sent again after so many others, in this micro-batch or a later one

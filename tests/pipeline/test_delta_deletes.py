@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support import kafka_io, lake
-from support.brokers import Kafka
-from support.project import KILLED, Project, WarmDriver
+from support.delta import lake
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import KILLED, Project, WarmDriver
 
 RECORDS = 20  # a micro-batch
 PIPELINE = """

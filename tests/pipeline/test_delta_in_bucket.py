@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import kafka_io, lake, verbs
-from support.brokers import Kafka
-from support.project import KILLED, PROFILE, Project, WarmDriver
-from support.recovery import Output, run_verb
-from support.stores import BUCKET, S3, versity
+from support import verbs
+from support.copies.recovery import Output, run_verb
+from support.delta import lake
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.machines.stores import BUCKET, S3, versity
+from support.spark.project import KILLED, PROFILE, Project, WarmDriver
 
 from eos.config.load import load_profile
 from eos.launch.spark import find_spark

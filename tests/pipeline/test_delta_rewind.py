@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support import kafka_io, lake
-from support.brokers import Kafka
-from support.project import Project, WarmDriver
+from support.delta import lake
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import Project, WarmDriver
 
 TABLES = {"all": "all", "newest": "last"}  # folders by name
 SQL = "'SELECT * FROM input'"

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from support import lake
+from support.delta import lake
 from support.errors import raises
-from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
+from support.spark.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
 from eos.checkpoint.files import LocalFiles
 from eos.config.load import load_profile

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.project import RUN_S_MAX, Project
+from support.spark.project import RUN_S_MAX, Project
 from support.verbs import audit
 
 from eos.launch.demo import Demo, LoadedRecords

@@ -6,9 +6,9 @@ import subprocess
 from collections import Counter
 
 import pytest
-from support import kafka_io
-from support.processes import NAMESPACE
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.processes import NAMESPACE
+from support.spark.project import Project
 
 pytestmark = pytest.mark.long
 

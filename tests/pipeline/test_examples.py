@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.kafka_io import DAY, DAY_MS
-from support.project import Project
+from support.kafka import kafka_io
+from support.kafka.kafka_io import DAY, DAY_MS
+from support.spark.project import Project
 
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from support import kafka_io
-from support.bare_machine import bare_environment
-from support.executor_faults import FaultyRun, check_never_mixed, declare
-from support.project import Project
+from support.kafka import kafka_io
+from support.machines.bare_machine import bare_environment
+from support.spark.executor_faults import FaultyRun, check_never_mixed, declare
+from support.spark.project import Project
 from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.executor_faults import FaultyRun, check_never_mixed, declare
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.executor_faults import FaultyRun, check_never_mixed, declare
+from support.spark.project import Project
 
 from eos.launch import spark
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.project import Project
 
 from eos.launch.spark import find_spark
 from eos.local.jars import of_broker, read_lock

@@ -6,8 +6,8 @@ import base64
 import json
 
 import pytest
-from support.kafka_io import wait_closed
-from support.project import PIPELINE, Project
+from support.kafka.kafka_io import wait_closed
+from support.spark.project import PIPELINE, Project
 
 from eos.testing.outside import create_topics, fill
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from support import kafka_io
-from support.processes import cpu_growth, growth, sample_run
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.processes import cpu_growth, growth, sample_run
+from support.spark.project import Project
 
 pytestmark = pytest.mark.long
 

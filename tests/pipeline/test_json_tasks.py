@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support import json_texts, kafka_io
-from support.brokers import Kafka
-from support.project import Project, WarmDriver
+from support import inputs
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import Project, WarmDriver
 
 from eos.launch.java_compiler import NOTES
 from eos.testing import outside
@@ -58,7 +59,7 @@ trigger: {{available_now: true}}
 def fill(bootstrap: str, topic: str, count: int) -> None:
     kafka_io.create_topics(bootstrap, PARTITIONS, topic)
     chance, now_ms = random.Random(count), int(time.time() * 1000)
-    texts = [None, *(json_texts.text(chance, COLUMNS) for _ in range(2_000))]
+    texts = [None, *(inputs.json_text(chance, COLUMNS) for _ in range(2_000))]
 
     def record(number: int) -> dict[str, object]:
         value = texts[number % len(texts)]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.processes import listening, naming, of_session, sockets
-from support.project import Project
-from support.spark_session import with_archive, words_of_a_run
+from support.spark.processes import listening, naming, of_session, sockets
+from support.spark.project import Project
+from support.spark.spark_session import with_archive, words_of_a_run
 from support.waiting import wait_until
 
 from eos.local.java import find_java, wrap

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 from pyspark.sql.avro.functions import to_avro
-from support.spark_session import archive as archive_of_runs
-from support.spark_session import end_jvm, words_of_a_run
+from support.spark.spark_session import archive as archive_of_runs
+from support.spark.spark_session import end_jvm, words_of_a_run
 
 from eos.config.load import load_profile
 from eos.launch import spark

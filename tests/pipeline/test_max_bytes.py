@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import kafka_io, lake
-from support.brokers import Kafka
+from support.copies.recovery import run_verb
+from support.delta import lake
 from support.errors import in_turn
-from support.project import KILLED, PIPELINE, Project, WarmDriver
-from support.recovery import run_verb
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import KILLED, PIPELINE, Project, WarmDriver
 from support.verbs import audit, verify
 from support.waiting import wait_until
 

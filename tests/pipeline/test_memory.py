@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.kafka_io import fill_topic
-from support.processes import peak_mb, pipeline_processes, workers
-from support.project import Project
+from support.kafka.kafka_io import fill_topic
+from support.spark.processes import peak_mb, pipeline_processes, workers
+from support.spark.project import Project
 
 pytestmark = pytest.mark.long
 

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from support import kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.long

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support import kafka_io, lineage, otlp
+from support.collectors import lineage, otlp
 from support.docs import blocks, require_shown
-from support.project import PIPELINE, RUN_S_MAX, Project, WarmRun
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, RUN_S_MAX, Project, WarmRun
 from support.waiting import WAIT_S_MAX, wait_until
 
 OBSERVERS = '''

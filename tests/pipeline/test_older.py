@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import brokers, kafka_io
-from support.project import KILLED, PROFILE, Project, WarmDriver
+from support.kafka import brokers, kafka_io
+from support.spark.project import KILLED, PROFILE, Project, WarmDriver
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support import kafka_io
-from support.project import PROFILE, Project, WarmDriver
+from support.kafka import kafka_io
+from support.spark.project import PROFILE, Project, WarmDriver
 from support.verbs import verify
 
 from eos.local.embedded_kafka import EmbeddedKafka

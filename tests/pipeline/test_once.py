@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support import kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
 
 FAILING = """
 from pathlib import Path

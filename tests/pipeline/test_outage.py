@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
 from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from confluent_kafka import Consumer, TopicPartition
-from support import kafka_io
-from support.project import Project
+from support.kafka import kafka_io
+from support.spark.project import Project
 
 PIPELINE = """
 version: 1

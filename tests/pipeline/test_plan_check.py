@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-from support import kafka_io
-from support.brokers import Kafka
-from support.project import RUN_S_MAX, Project
-from support.schemas import registry
-from support.spark_session import class_path, end_jvm, with_archive, words_of_a_run
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.schemas import registry
+from support.spark.project import RUN_S_MAX, Project
+from support.spark.spark_session import class_path, end_jvm, with_archive, words_of_a_run
 
 from eos.checkpoint.files import HadoopFiles
 from eos.cli.plan import _delta_tables, _lookup_tables, _steps

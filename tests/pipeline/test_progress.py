@@ -8,9 +8,9 @@ import sys
 from contextlib import closing
 
 import pytest
-from support import kafka_io
-from support.project import RUN_S_MAX, Project
+from support.kafka import kafka_io
 from support.screen import Screen
+from support.spark.project import RUN_S_MAX, Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 RECORDS = 1_000

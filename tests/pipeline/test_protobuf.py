@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from support import kafka_io
 from support.errors import raises
-from support.kafka_io import NOW_MS, Record
-from support.project import Project
-from support.schemas import descriptor_file, message, shop
-from support.spark_session import local_spark
+from support.kafka import kafka_io
+from support.kafka.kafka_io import NOW_MS, Record
+from support.kafka.schemas import descriptor_file, message, shop
+from support.spark.project import Project
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import RecordRefusedError

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.brokers import Kafka
-from support.python_jobs import (
+from support.kafka.brokers import Kafka
+from support.spark.python_jobs import (
     EXPECTED,
     OPENED,
     RUN_S_MAX,

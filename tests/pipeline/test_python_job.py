@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.brokers import Kafka
 from support.docs import blocks
-from support.kafka_io import create_topics, fill, wait_closed
-from support.python_jobs import (
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.kafka_io import create_topics, fill, wait_closed
+from support.spark.python_jobs import (
     EXPECTED,
     OPENED,
     RECORDS,

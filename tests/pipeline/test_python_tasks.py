@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support import kafka_io
-from support.brokers import Kafka
-from support.executor_faults import FaultyRun
-from support.project import Project, WarmDriver
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.executor_faults import FaultyRun
+from support.spark.project import Project, WarmDriver
 
 from eos.testing import outside
 

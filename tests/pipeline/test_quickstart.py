@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from support.docs import blocks
-from support.project import Project
+from support.spark.project import Project
 from support.verbs import init, replay, verify
 
 from eos.launch.demo import Demo, LoadedRecords

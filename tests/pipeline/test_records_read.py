@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from support import kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
 
 STEP = '{{python: "pipelines.{module}.transform:passed_on"}}'
 

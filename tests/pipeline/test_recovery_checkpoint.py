@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.project import Project
-from support.spark_recovery import RECORDS, SparkPipeline
+from support.spark.project import Project
+from support.spark.spark_recovery import RECORDS, SparkPipeline
 
 ASIDE = "--set-checkpoint-aside"
 

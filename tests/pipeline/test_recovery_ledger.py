@@ -6,8 +6,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from support.project import PIPELINE, Project
-from support.spark_recovery import RECORDS, SparkPipeline
+from support.spark.project import PIPELINE, Project
+from support.spark.spark_recovery import RECORDS, SparkPipeline
 
 # Not before it has taken the pipeline: each row fails, when it is read.
 FAILING = "def passed_on(frame):\n    return frame.where('assert_true(key IS NULL) IS NULL')\n"

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 
 import pytest
-from support import kafka_io
 from support.errors import in_turn
-from support.project import PIPELINE, Project
-from support.spark_recovery import SparkPipeline
+from support.kafka import kafka_io
+from support.spark.project import PIPELINE, Project
+from support.spark.spark_recovery import SparkPipeline
 
 ASIDE = "--set-checkpoint-aside"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support import brokers, kafka_io
-from support.project import TRANSFORM, Project
-from support.spark_recovery import RECORDS, SparkPipeline
+from support.kafka import brokers, kafka_io
+from support.spark.project import TRANSFORM, Project
+from support.spark.spark_recovery import RECORDS, SparkPipeline
 
 LIMIT = 150  # bytes: two or three of the records
 REFUSING = """

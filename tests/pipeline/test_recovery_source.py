@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.project import PIPELINE, Project
-from support.spark_recovery import RECORDS, SparkPipeline
+from support.spark.project import PIPELINE, Project
+from support.spark.spark_recovery import RECORDS, SparkPipeline
 
 from eos.startup import topic_lookup
 

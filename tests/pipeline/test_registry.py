@@ -9,10 +9,10 @@ from typing import Any
 
 import fastavro
 import pytest
-from support import kafka_io
-from support.kafka_io import NOW_MS, Record
-from support.project import Project
-from support.schemas import FakeRegistry, registry
+from support.kafka import kafka_io
+from support.kafka.kafka_io import NOW_MS, Record
+from support.kafka.schemas import FakeRegistry, registry
+from support.spark.project import Project
 
 pytestmark = pytest.mark.spark
 

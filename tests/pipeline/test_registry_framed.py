@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from support import kafka_io
 from support.errors import in_turn
-from support.kafka_io import NOW_MS, Record
-from support.project import Project
-from support.schemas import FakeRegistry, descriptor_file, message, registry, shop
-from support.spark_session import local_spark
+from support.kafka import kafka_io
+from support.kafka.kafka_io import NOW_MS, Record
+from support.kafka.schemas import FakeRegistry, descriptor_file, message, registry, shop
+from support.spark.project import Project
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.pipeline_tests.runner import run_case

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from support import kafka_io
+from support.copies.recovery import Pipeline
 from support.docs import ROOT
-from support.project import Project
-from support.recovery import Pipeline
+from support.kafka import kafka_io
+from support.spark.project import Project
 from support.verbs import verify
 
 import eos

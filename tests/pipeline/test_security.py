@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.project import PROFILE, RUN_S_MAX, Project, WarmDriver
+from support.kafka import kafka_io
 from support.security import (
     EVERYTHING,
     PASSWORD,
@@ -24,6 +23,7 @@ from support.security import (
     holding,
     secured_kafka,
 )
+from support.spark.project import PROFILE, RUN_S_MAX, Project, WarmDriver
 from support.waiting import wait_until
 
 RECORDS, PARTITIONS = 600, 2

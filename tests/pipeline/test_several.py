@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support import kafka_io
-from support.brokers import Kafka
 from support.docs import blocks, require_shown
-from support.project import RUN_S_MAX, Project
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.spark.project import RUN_S_MAX, Project
 from support.waiting import WAIT_S_MAX, wait_until
 
 from eos.local.file_locks import FileLock

@@ -9,9 +9,11 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from support import kafka_io, lake, lineage, otlp
-from support.otlp import values
-from support.project import RUN_S_MAX, Project
+from support.collectors import lineage, otlp
+from support.collectors.otlp import values
+from support.delta import lake
+from support.kafka import kafka_io
+from support.spark.project import RUN_S_MAX, Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

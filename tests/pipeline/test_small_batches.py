@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import kafka_io
-from support.brokers import Kafka
-from support.kafka_io import fill_topic
-from support.processes import Connection, connections
-from support.project import PIPELINE, TRANSFORM, Project, WarmRun
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.kafka_io import fill_topic
+from support.spark.processes import Connection, connections
+from support.spark.project import PIPELINE, TRANSFORM, Project, WarmRun
 from support.waiting import wait_until
 
 from eos.micro_batch.jobs import ONE_TASK_RECORDS_MAX

@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import kafka_io, stateful, verbs
-from support.brokers import Kafka
-from support.processes import is_paused
-from support.project import KILLED, PIPELINE, PROFILE, Project, WarmDriver
-from support.recovery import run_verb
-from support.spark_recovery import SparkPipeline
-from support.stores import S3, versity
+from support import verbs
+from support.copies.recovery import run_verb
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.machines.stores import S3, versity
+from support.spark import stateful
+from support.spark.processes import is_paused
+from support.spark.project import KILLED, PIPELINE, PROFILE, Project, WarmDriver
+from support.spark.spark_recovery import SparkPipeline
 from support.waiting import wait_until
 
 from eos.config.load import load_profile

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import pytest
-from support import kafka_io, stateful
-from support.project import KILLED, Project
+from support.kafka import kafka_io
+from support.spark import stateful
+from support.spark.project import KILLED, Project
 
 from eos.errors import Recovery
 from eos.faults import POINTS

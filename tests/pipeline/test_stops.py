@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support import brokers, kafka_io
-from support.project import PIPELINE, Project, WarmRun
+from support.kafka import brokers, kafka_io
+from support.spark.project import PIPELINE, Project, WarmRun
 from support.waiting import wait_until
 
 FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")

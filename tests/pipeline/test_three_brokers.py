@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
-from support import brokers, kafka_io
-from support.project import PIPELINE, Project
+from support.kafka import brokers, kafka_io
+from support.spark.project import PIPELINE, Project
 from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import kafka_io
 from support.errors import in_turn
-from support.project import CHECKOUT, PROFILE, Project, WarmDriver
+from support.kafka import kafka_io
 from support.security import EVERYTHING, SecuredKafka, documented, holding, token_kafka
-from support.tokens import CLIENT, SECRET, Issuer, token_endpoint
+from support.security.tokens import CLIENT, SECRET, Issuer, token_endpoint
+from support.spark.project import CHECKOUT, PROFILE, Project, WarmDriver
 from support.waiting import wait_until
 
 from eos.login.tokens import claims

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support import kafka_io
-from support.brokers import Kafka, abandon
 from support.errors import in_turn
-from support.project import PIPELINE, Project
-from support.python_jobs import OPENED, RECORDS, eos, run
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka, abandon
+from support.spark.project import PIPELINE, Project
+from support.spark.python_jobs import OPENED, RECORDS, eos, run
 from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -8,11 +8,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from support import kafka_io, lake
-from support.brokers import Kafka
-from support.kafka_io import DAY_MS, Record
-from support.project import KILLED, PIPELINE, Project, WarmDriver
-from support.recovery import run_verb
+from support.copies.recovery import run_verb
+from support.delta import lake
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.kafka_io import DAY_MS, Record
+from support.spark.project import KILLED, PIPELINE, Project, WarmDriver
 from support.verbs import verify
 
 from eos.plan.reader import ARROW_NAME, OVERRIDE, SPARK_NAME

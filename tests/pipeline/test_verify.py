@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from support import kafka_io
-from support.spark_recovery import SparkPipeline
+from support.kafka import kafka_io
+from support.spark.spark_recovery import SparkPipeline
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ import os
 from collections import Counter
 
 import pytest
-from support import kafka_io
-from support.project import KILLED, Project
+from support.kafka import kafka_io
+from support.spark.project import KILLED, Project
 
 NAMED = """
 from helper import word

@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pytest
-from support import kafka_io, processes
-from support.project import PIPELINE, Project
+from support.kafka import kafka_io
+from support.machines.yarn import Yarn, yarn
+from support.spark import processes
+from support.spark.project import PIPELINE, Project
 from support.waiting import WAIT_S_MAX, wait_until
-from support.yarn import Yarn, yarn
 
 from eos.launch import spark
 from eos.local.embedded_kafka import EmbeddedKafka

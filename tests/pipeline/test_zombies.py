@@ -13,9 +13,9 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from support import brokers, kafka_io
-from support.processes import is_paused, of_session
-from support.project import Project
+from support.kafka import brokers, kafka_io
+from support.spark.processes import is_paused, of_session
+from support.spark.project import Project
 from support.waiting import wait_until
 
 RECORDS, COUNT = 500, 2_000  # of a micro-batch; of all at first

@@ -7,8 +7,8 @@ import re
 from collections import defaultdict
 
 import yaml
+from support.collectors.prometheus import alerts, dashboard, metrics_of, queries
 from support.docs import ROOT
-from support.prometheus import alerts, dashboard, metrics_of, queries
 
 from eos.observe.metrics import RunMetrics
 

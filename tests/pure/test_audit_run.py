@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.copies.pipeline_copy import Job
 from support.doubles import EventLog
 from support.errors import raises
-from support.pipeline_copy import Job
 from support.waiting import wait_until
 
 from eos.audit.follower import Follower

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.errors import raises
 from support.security import Authority
-from support.tokens import SECRET, Issuer, server_tls, token_endpoint
+from support.security.tokens import SECRET, Issuer, server_tls, token_endpoint
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.model import ProfileFile

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.schemas import add, descriptor_file, shop
+from support.kafka.schemas import add, descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.config.load import load_pipeline, load_profile

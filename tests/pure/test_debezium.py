@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
-from support.schemas import registry
+from support.kafka.schemas import registry
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 from support.docs import ROOT, blocks, require_shown
+from support.docs.messages import entries
 from support.doubles import plan as planned_of
-from support.error_catalogue import entries
 
 from eos.cli import fetch, lint, main
 from eos.errors import EosError, UsageError, with_principal

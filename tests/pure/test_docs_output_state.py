@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from support.delta.proven_lake import store_of
 from support.docs import blocks, require_shown
 from support.doubles import plan as planned_of
-from support.proven_lake import store_of
 
 from eos.audit.dedup_summary import Producers
 from eos.audit.history import summary, transactions

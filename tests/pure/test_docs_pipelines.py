@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.docs import ROOT, blocks
-from support.schemas import descriptor_file, shop
+from support.kafka.schemas import descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.config.load import load_profile

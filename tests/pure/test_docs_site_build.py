@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import docs_site, release
-from support.docs import ROOT
+from support import release
+from support.docs import ROOT, site
 
 pytestmark = pytest.mark.nightly
 
@@ -32,16 +32,16 @@ def build(checkout: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_site_has_every_page_and_its_links_lead_to_pages(
     checkout: Path, tmp_path: Path
 ) -> None:
-    site = tmp_path / "site"
-    done = build(checkout, site)
+    built = tmp_path / "site"
+    done = build(checkout, built)
     assert done.returncode == 0, done.stderr
-    index = (ROOT / "docs" / docs_site.INDEX).read_text(encoding="utf-8")
-    pages = [Path(page).stem for each in docs_site.sections(index).values() for page in each]
-    assert {path.stem for path in site.glob("*.html")} == {*pages, "index", "404"}
+    index = (ROOT / "docs" / site.INDEX).read_text(encoding="utf-8")
+    pages = [Path(page).stem for each in site.sections(index).values() for page in each]
+    assert {path.stem for path in built.glob("*.html")} == {*pages, "index", "404"}
     assert len(pages) > 30  # fewer: the tables are not found any more
-    design = (site / "DESIGN.html").read_text(encoding="utf-8")
+    design = (built / "DESIGN.html").read_text(encoding="utf-8")
     assert '<pre class="mermaid">' in design
-    for path in site.glob("*.html"):
+    for path in built.glob("*.html"):
         requested = re.findall(
             r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?:[^\"]*)", path.read_text()
         )

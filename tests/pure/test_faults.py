@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
-from support.processes import state
+from support.spark.processes import state
 from support.waiting import wait_until
 
 from eos.errors import UsageError

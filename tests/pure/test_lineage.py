@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.collectors.lineage import Collector, amounts_of, names_of, require_valid
+from support.collectors.run_events import STORY, committed
 from support.errors import raises
-from support.lineage import Collector, amounts_of, names_of, require_valid
-from support.run_events import STORY, committed
 from support.waiting import wait_until
 
 import eos

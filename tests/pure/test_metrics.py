@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.collectors.run_events import STORY, committed
 from support.docs import ROOT
 from support.errors import raises
-from support.run_events import STORY, committed
 
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.schemas import add, descriptor_file, file_of, message, old, shop
+from support.kafka.schemas import add, descriptor_file, file_of, message, old, shop
 
 from eos.protobuf.arrays import binaries
 from eos.protobuf.decoder import read

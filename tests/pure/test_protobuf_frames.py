@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.schemas import message
+from support.kafka.schemas import message
 
 from eos.protobuf.frames import frame, frames, path_in, path_of, unframed
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor import FieldDescriptor as Of
-from support.schemas import add, descriptor_file, file_of, message
+from support.kafka.schemas import add, descriptor_file, file_of, message
 
 from eos.launch import spark as launch
 from eos.local.java import AVRO_LIMITS
@@ -27,7 +27,7 @@ TESTS = Path(__file__).parents[1]
 ORDER = message("shop.Order")
 _GROWTH = """
 import resource, sys
-from support.schemas import message
+from support.kafka.schemas import message
 from eos.protobuf.arrays import binaries
 from eos.protobuf.decoder import read
 ORDER = message("shop.Order")

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.proxy import Proxy
-from support.proxy_rules import ALWAYS, ANY, HOST, Do, read_frame, sized
+from support.kafka.proxy import Proxy
+from support.kafka.proxy_rules import ALWAYS, ANY, HOST, Do, read_frame, sized
 
 END_TXN, FETCH = 26, 1
 

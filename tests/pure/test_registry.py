@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 from support.errors import raises
-from support.schemas import FakeRegistry, registry
+from support.kafka.schemas import FakeRegistry, registry
 
 from eos.config.registry import Registry
 from eos.deadline import Deadline

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.schemas import FakeRegistry, registry
+from support.kafka.schemas import FakeRegistry, registry
 
 from eos.cli.lint import find, lint
 from eos.config.load import load_pipeline, load_profile

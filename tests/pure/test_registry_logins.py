@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.errors import raises
-from support.schemas import FakeRegistry, registry
+from support.kafka.schemas import FakeRegistry, registry
 from support.security import Authority
-from support.tokens import CLIENT, SECRET, Issuer, server_tls, token_endpoint
+from support.security.tokens import CLIENT, SECRET, Issuer, server_tls, token_endpoint
 
 from eos.config.oauth import OAuth
 from eos.config.registry import Registry

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.errors import raises
-from support.schemas import FakeRegistry, registry
+from support.kafka.schemas import FakeRegistry, registry
 
 from eos.config.registry import Registry
 from eos.deadline import Backoff, Deadline

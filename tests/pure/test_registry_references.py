@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 from support.errors import raises
-from support.schemas import FakeRegistry, registry
+from support.kafka.schemas import FakeRegistry, registry
 
 from eos.config.registry import Registry
 from eos.deadline import Deadline

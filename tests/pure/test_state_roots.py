@@ -12,7 +12,7 @@ import pytest
 from support.docs import ROOT
 from support.doubles import EventLog
 from support.doubles import plan as a_plan
-from support.stores import S3, Hdfs
+from support.machines.stores import S3, Hdfs
 
 from eos.audit.updater import audit_of, location_of
 from eos.checkpoint.files import files_for

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from support.processes import state
+from support.spark.processes import state
 
 from eos.local import supervisor
 from eos.local.file_locks import FileLock

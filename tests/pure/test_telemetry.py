@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from pydantic import ValidationError
+from support.collectors.otlp import Collector, values
+from support.collectors.run_events import STORY, committed
 from support.errors import raises
-from support.otlp import Collector, values
-from support.run_events import STORY, committed
 from support.waiting import wait_until
 
 import eos

@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 import pytest
 from support.errors import raises
 from support.security import Authority
-from support.tokens import CLIENT, SECRET, Issuer, TokenEndpoint, server_tls, token_endpoint
+from support.security.tokens import (
+    CLIENT,
+    SECRET,
+    Issuer,
+    TokenEndpoint,
+    server_tls,
+    token_endpoint,
+)
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError

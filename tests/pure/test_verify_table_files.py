@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.proven_lake import ROWS, Lake, store_of
+from support.delta.proven_lake import ROWS, Lake, store_of
 
 from eos.finding import FindingKind, Witness
 from eos.folder import LocalFolder

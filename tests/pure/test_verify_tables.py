@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.proven_lake import ROWS, Lake, Proven, as_spark, store_of
+from support.delta.proven_lake import ROWS, Lake, Proven, as_spark, store_of
 
 from eos.finding import FindingKind
 from eos.folder import LocalFolder

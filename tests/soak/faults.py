@@ -17,8 +17,8 @@ from random import Random
 
 from history.pipelines import FENCED
 from history.workload import Workload
-from support.proxy_rules import ALWAYS, ANY, Do, Rule
-from support.three_brokers import INTERNAL, NODES, ThreeBrokers
+from support.kafka.proxy_rules import ALWAYS, ANY, Do, Rule
+from support.kafka.three_brokers import INTERNAL, NODES, ThreeBrokers
 
 LASTS_S = 8
 _LOST = (Do.LOSE_ANSWER, Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.HALF_ANSWER)

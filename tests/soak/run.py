@@ -26,7 +26,7 @@ from typing import Any
 
 from history.events import Anomaly
 from history.workload import Workload
-from support.three_brokers import NODES, ThreeBrokers, three_nodes
+from support.kafka.three_brokers import NODES, ThreeBrokers, three_nodes
 
 from soak.curves import Curves
 from soak.faults import FAULTS, LASTS_S, RULES, Soak, both, healed

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from support import kafka_io
-from support.brokers import Kafka
 from support.errors import raises
-from support.spark_session import local_spark
-from support.varied_topics import VariedTopics
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.varied_topics import VariedTopics
+from support.spark.spark_session import local_spark
 
 from eos import seal
 from eos.errors import KafkaRefusedError

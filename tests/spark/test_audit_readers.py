@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.spark_session import class_path, with_archive, words_of_a_run
+from support.spark.spark_session import class_path, with_archive, words_of_a_run
 
 from eos.audit import rows as made
 from eos.audit.projection import Projection

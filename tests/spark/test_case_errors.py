@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.pipeline_tests.runner import run_case

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.errors import in_turn
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.micro_batch.records_read import observed
 from eos.micro_batch.source_reader import SourceReader

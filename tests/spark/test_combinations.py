@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from support.docs import OPERATORS, matrix, refusal, refusals
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.plan.plan import Plan
 from eos.read.dedup_by import Distinct

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.config.source import ParsedFormat, Source
 from eos.plan.plan import decode

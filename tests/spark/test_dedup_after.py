@@ -12,9 +12,9 @@ from itertools import product
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy
-from support.dedup_on_spark import DEDUP, Run, encoding, offsets, selected
+from support.dedup.on_spark import DEDUP, Run, encoding, offsets, selected
 from support.errors import in_turn, raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.dedup import validation_mode
 from eos.dedup.stamp_columns import StampPlace

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support import kafka_io
-from support.brokers import Kafka
 from support.dedup import policy
 from support.errors import in_turn
-from support.kafka_io import NOW_MS, Record
-from support.spark_session import local_spark
+from support.kafka import kafka_io
+from support.kafka.brokers import Kafka
+from support.kafka.kafka_io import NOW_MS, Record
+from support.spark.spark_session import local_spark
 
 from eos.checkpoint.offset_log import Ranges
 from eos.config.load import load_pipeline, load_profile

@@ -10,9 +10,9 @@ from itertools import product
 
 import pytest
 from pyspark.sql import SparkSession
-from support.dedup_on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
+from support.dedup.on_spark import DEDUP, IN_ORDER, Run, encoding, offsets, selected
 from support.errors import in_turn
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.dedup import validation_mode
 from eos.errors import DedupRetryError, RecordRefusedError

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.dedup import policy, versions_in
 from support.errors import raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.dedup.header_stamps import numbers
 from eos.dedup.stamp_columns import StampPlace, StampRules

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.checkpoint.files import Files, HadoopFiles, LocalFiles, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets

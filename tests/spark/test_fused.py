@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.errors import in_turn
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from support import json_texts
-from support.spark_session import local_spark
+from support import inputs
+from support.spark.spark_session import local_spark
 
 from eos.formats.expressions import Format, quoted
 from eos.formats.json_columns import JsonParser
@@ -84,7 +84,7 @@ SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1,
 def test_rows_and_rejected_records_are_those_of_from_json(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
     name = chance.choice(["key", "value"])
-    columns = json_texts.schema(chance)
+    columns = inputs.json_schema(chance)
     required = tuple(each for each, _ in columns if chance.random() < 0.1)
     listed = [f"{quoted(each)} {kind}" + " NOT NULL" * (each in required) for each, kind in columns]
     declared = Format("json", ", ".join(listed), tuple(each for each, _ in columns), required)
@@ -93,7 +93,7 @@ def test_rows_and_rejected_records_are_those_of_from_json(spark: SparkSession, s
     decode = Decode(
         **formats, on_error="drop", rules=(RecordRule("even", "offset % 2 = 0", "drop"),)
     )
-    texts = [json_texts.text(chance, columns) for _ in range(4000)]
+    texts = [inputs.json_text(chance, columns) for _ in range(4000)]
     texts += [None, b"", b" ", b"{}", b"null", b"[]", b"\xef\xbb\xbf{}", b"3"]
     table = rows_of(texts, name)
     frame = spark.createDataFrame(table).repartition(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from support.errors import raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.model import PipelineFile

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from support.errors import raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 import eos
 from eos.errors import UsageError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.errors import TransformError
 from eos.seal import crossed

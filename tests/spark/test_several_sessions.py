@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.spark.session import another_session, has_ended
 

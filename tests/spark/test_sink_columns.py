@@ -11,7 +11,7 @@ import pytest
 from py4j.clientserver import JavaClient
 from pyspark.sql import DataFrame, SparkSession
 from support.errors import raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import EncodeStage

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from support.errors import raises
-from support.spark_session import local_spark
+from support.spark.spark_session import local_spark
 
 from eos.errors import TransformError
 from eos.run import plan_check

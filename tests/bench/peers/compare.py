@@ -13,7 +13,7 @@ from bench.peers.peers import PEERS, Place
 from bench.peers.program import FailedError, Program
 from bench.peers.workloads import Rows, Workload
 from deltalake import DeltaTable
-from support.kafka_io import wait_closed
+from support.kafka.kafka_io import wait_closed
 
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing.outside import create_topics, delete_topics

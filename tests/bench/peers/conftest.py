@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers import abandon
+from support.kafka.brokers import abandon
 
 from eos.local.embedded_kafka import EmbeddedKafka
 

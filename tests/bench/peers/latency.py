@@ -14,7 +14,7 @@ from bench.encoding import records
 from bench.peers import latency_clients
 from bench.peers.compare import rotated, start_peers
 from bench.peers.program import FailedError, Program
-from support.kafka_io import fill_topic
+from support.kafka.kafka_io import fill_topic
 from support.waiting import wait_until
 
 from eos.local.embedded_kafka import EmbeddedKafka

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from support.processes import cpu_seconds_of, cpu_seconds_of_session, of_session
+from support.spark.processes import cpu_seconds_of, cpu_seconds_of_session, of_session
 
 from eos.local.processes import end_with_parent
 

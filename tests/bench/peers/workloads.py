@@ -14,7 +14,7 @@ from zlib import crc32
 
 from bench.contents import rows_of
 from bench.encoding import records as short_records
-from support.kafka_io import fill_topic, producer
+from support.kafka.kafka_io import fill_topic, producer
 
 from eos.testing import outside
 

@@ -29,7 +29,7 @@ from eos.kafka.api import (
 )
 from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
-from support.kafka_io import stable_offsets
+from support.kafka.kafka_io import stable_offsets
 from support.simulated_broker import SimulatedBroker, SimulatedPort
 from support.simulated_broker.kit import record_batch
 
