@@ -13,11 +13,10 @@ from eos.errors import EosError, exit_code, unexpected
 from eos.launch.native_library import ensure_native
 from eos.observe import events
 from eos.run.batch_run import run_batch
-from eos.run.host import Host, Shared
+from eos.run.host import Host, Shared, locked
 from eos.run.pipeline import run_once
 from eos.run.prepared import PreparedRun, RunOptions
 from eos.run.shutdown import STOP_S_MAX, Stopping
-from eos.run.stop_watch import locked
 from eos.spark.adopted_session import adopted
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ while there is nothing to read.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter, deque
@@ -18,10 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from eos.checkpoint.offset_log import Ranges
+from eos.kafka.api import TopicPartition
 from eos.ledger.record import Ends
 from eos.micro_batch.bounds import Bounds
 from eos.observe import events
-from eos.run.progress import lag_of, source_ends
 
 if TYPE_CHECKING:
     from eos.observe.live import ProgressLine
@@ -150,3 +151,45 @@ def watching_lag(watch: LagWatch) -> Iterator[None]:
         yield
     finally:
         watch.stop()
+
+
+def source_ends(progress: Mapping[str, Any] | None) -> Ends:
+    """Return the newest source offsets that Spark asked Kafka for; empty if it did not ask."""
+    return {
+        TopicPartition(topic, int(partition)): int(end)
+        for source in (progress or {}).get("sources", ())
+        for topic, ends in (_read(source.get("latestOffset")) or {}).items()
+        for partition, end in ends.items()
+    }
+
+
+def lag_of(progress: Mapping[str, Any] | None) -> int | None:
+    """Return how many source offsets remained unread after the last micro-batch.
+
+    Offsets of transaction markers count, too. Return None if Spark did not ask Kafka for the newest
+    offsets, as for a micro-batch that is run again after a restart.
+    """
+    known = [
+        each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))
+    ]
+    if not known:
+        return None
+    lags = (
+        int(end) - _end_of(source.get("endOffset"), topic, partition)
+        for source in known
+        for topic, ends in _read(source["latestOffset"]).items()
+        for partition, end in ends.items()
+    )
+    return sum(lags)
+
+
+def _end_of(ends: Any, topic: str, partition: str) -> int:
+    return int((_read(ends) or {}).get(topic, {}).get(partition, 0))
+
+
+def _read(offsets: Any) -> Any:
+    """Return the offsets as a value. PySpark passes them either as JSON text or parsed, and 4.0
+    passes missing ones as the text "None"."""
+    if offsets == "None":
+        return None
+    return json.loads(offsets) if isinstance(offsets, str) else offsets

@@ -23,6 +23,8 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.observe.observer_thread import ObserverThread
+from eos.plan.lineage import lineage_of
+from eos.plan.plan import Plan
 
 if TYPE_CHECKING:
     from eos.config.model import Profile
@@ -75,6 +77,16 @@ def _require_openlineage() -> None:
             f"the profile has `openlineage`, and its packages can't be imported: {error}",
             hint="pip install 'spark-eos[openlineage]'",
         ) from error
+
+
+def lineage_observers(profile: Profile, planned: Plan) -> Sequence[LoadedObserver]:
+    """Return the observer that sends a run's lineage, if the profile has `openlineage`."""
+    wanted = profile.openlineage
+    return (
+        ()
+        if wanted is None
+        else (LoadedObserver("openlineage", partial(lineage_of, planned, wanted)),)
+    )
 
 
 def _load(observer: Observer) -> LoadedObserver:

@@ -40,17 +40,13 @@ from eos.plan.reader import choose_reader, require_tokens
 from eos.plan.security import naming_principal
 from eos.read.byte_limit import ByteLimit
 from eos.run.broker_outage import watching_brokers
-from eos.run.host import Host
+from eos.run.host import Host, locked
 from eos.run.idle_refresh import IdleWatch, interval_ms
 from eos.run.lag_watch import following_lag
-from eos.run.lineage import lineage_observers
-from eos.run.observing import observing
-from eos.run.plan_check import check
+from eos.run.observing import lineage_observers, observing
 from eos.run.prepared import PreparedRun, RunOptions, prepare
-from eos.run.query import PipelineQuery
-from eos.run.query_error import cause_of
+from eos.run.query import PipelineQuery, cause_of
 from eos.run.shutdown import Stopping, StopSignals, end_query
-from eos.run.stop_watch import locked
 from eos.spark.adopted_session import in_session
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import DedupRun, dedup_of, repeated
@@ -76,6 +72,7 @@ from eos.startup.source_state import (
     source_client,
     source_of,
 )
+from eos.startup.spark_plan import check
 from eos.startup.state_copy import with_own_state
 from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches

@@ -1,4 +1,4 @@
-"""The function that Spark calls for each micro-batch (`foreachBatch`)."""
+"""The function that Spark calls for each micro-batch (`foreachBatch`), and why its query failed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING
 
 from eos.audit.updater import NO_AUDIT, Audit
 from eos.checkpoint.offset_log import Checkpoint, Ranges
-from eos.errors import EosError, UnavailableError, about
+from eos.deadline import Deadline
+from eos.errors import EosError, FencedError, PromiseBrokenError, UnavailableError, about
 from eos.ledger.ranges import PlannedBatch
 from eos.micro_batch.bounds import BoundsReachedError
+from eos.micro_batch.java_client_errors import source_refusal
 from eos.micro_batch.stages import Stages
+from eos.micro_batch.task_errors import data_loss
 from eos.micro_batch.work import MicroBatchWork
 from eos.observe import events
 from eos.read.planned_offsets import require_planned
 from eos.read.rejected_records import RejectedRecords
+from eos.spark.failure import Failure
+from eos.startup.resume_position import require_new_whole
+from eos.startup.stateful_pipeline import state_refusal
 from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_CAUSE_TIMEOUT_MS = 120_000
 
 
 class PipelineQuery:
@@ -134,3 +142,53 @@ class PipelineQuery:
         for each in refused:
             self.refused[each.rule, each.answer] += each.records
             self._micro_batches.bus.emit(events.RecordsRefused(batch_id, *astuple(each)))
+
+
+def cause_of(query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
+    """Return the error to raise for a query that failed.
+
+    If another instance writes to the same checkpoint, Spark may fail before Kafka rejects a
+    request of this run. So the owner of the transactional id is checked first. Then the source
+    is compared with the ledger: Spark's message about lost records or topics names neither the
+    ledger's offsets nor a remedy.
+    """
+    name = query.stages.plan.names.pipeline
+    if isinstance(query.error, EosError):
+        # A missing file of Spark's state fails each retry, and that error has its own remedy.
+        return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
+    try:
+        batches.require_owner()
+        query.stages.source.require_unchanged(batches.position)
+        deadline = Deadline.after_ms(_CAUSE_TIMEOUT_MS)
+        require_new_whole(
+            query.stages.plan, query.stages.source, batches.position, query.checkpoint, deadline
+        )
+    except (FencedError, PromiseBrokenError) as cause:
+        return cause
+    except EosError:
+        pass  # the check failed; the query's own error says more
+    ended = query.error or error
+    failure = Failure.of(ended)
+    lines = [line for line in failure.text.splitlines() if line.strip()]
+    reason = lines[0][:500] if lines else type(ended).__name__
+    known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
+    return (
+        known
+        or late_worker(name, failure)
+        or UnavailableError(
+            "query_failed",
+            f"{name}: the query failed: {reason}",
+            hint="nothing is lost: see Spark's log for the cause, then start again",
+        )
+    )
+
+
+def late_worker(name: str, failure: Failure) -> UnavailableError | None:
+    """Return the error for a worker of a function with state that Spark gave up waiting for."""
+    if all(link.line != "Python worker failed to connect back." for link in failure.links):
+        return None
+    return UnavailableError(
+        "python_worker_late",
+        f"{name}: a Python worker did not start within the 10 s that Spark waits for it",
+        hint="nothing is lost: the machine was too busy, or memory is short; start again",
+    )

@@ -2,6 +2,8 @@
 
 Each pipeline has its own thread, Spark session, lock, ledger, bus and request to stop. They share
 the JVM, the executors, the metrics endpoint and the signals. If one fails, the others continue.
+Only failures of the environment (exit code 5) are met with a restart. All others would meet the
+same error again, or fence the instance that took over.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,12 +25,10 @@ from eos.errors import EosError, Recovery, about, naming, report, reword, unexpe
 from eos.observe import events
 from eos.observe.console import Console
 from eos.plural import plural
-from eos.run.host import Host, Shared
+from eos.run.host import Host, Shared, locked
 from eos.run.pipeline import run_once
 from eos.run.prepared import PreparedRun, RunOptions, prepare
-from eos.run.restarts import Progress, run_with_restarts, worst
 from eos.run.shutdown import Stopping, StopSignals
-from eos.run.stop_watch import locked
 from eos.spark.session import another_session, has_ended, open_session
 from eos.startup.ownership import RunLock
 
@@ -39,6 +39,18 @@ if TYPE_CHECKING:
     from eos.observe.joined_metrics import JoinedMetrics
 
 _POLL_S = 0.2
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
+_DOUBLINGS_MAX = 6  # 64 s, more than the longest pause
+# From the best exit code to the worst. A supervisor restarts the process after 5, so 5 must not
+# hide a code after which a restart does harm (3) or does not help (2, 4). 4 is the worst, because
+# only an operator can fix its cause.
+_BEST_FIRST = (
+    0,
+    Recovery.RESTART.value,
+    Recovery.USAGE.value,
+    Recovery.FENCED.value,
+    Recovery.STOP.value,
+)
 
 
 def run_several(paths: Sequence[Path], options: RunOptions) -> int:
@@ -160,6 +172,58 @@ class _Supervised:
 
     def _warn(self, text: str) -> None:
         Console(pipeline=self.name)(events.Warned(text))
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of a process whose pipelines ended with these codes."""
+    return max(codes, key=_BEST_FIRST.index, default=0)
+
+
+def pause_s(failures: int) -> float:
+    """Return the pause before a restart. `failures` is their number since the last commit."""
+    return min(PAUSE_S_MAX, PAUSE_S_MIN * (1 << min(failures - 1, _DOUBLINGS_MAX)))
+
+
+class Progress:
+    """How far the runs of one pipeline got. It is called with each event of a run."""
+
+    def __init__(self) -> None:
+        self.has_started = False  # a run owned the pipeline, and began its query
+        self.failures = 0  # since the last commit
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.PipelineStarted():
+                self.has_started = True
+            case events.MicroBatchCommitted():
+                self.failures = 0
+
+
+def run_with_restarts(
+    attempt: Callable[[], None],
+    progress: Progress,
+    *,
+    report: Callable[[BaseException], int],
+    may_restart: Callable[[], bool],
+    pause: Callable[[float], bool],
+) -> int:
+    """Call `attempt` until it returns, or fails for good. Return the exit code.
+
+    `report` logs an error and returns its exit code. `may_restart` is asked after an error with
+    exit code 5. `pause` waits for some seconds, and returns whether a stop was requested meanwhile.
+    """
+    while True:
+        try:
+            attempt()
+            return 0
+        # SystemExit: code of the user that calls `sys.exit` ends its own pipeline only.
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - other pipelines continue
+            code = report(error)
+        if code != Recovery.RESTART.value or not may_restart():
+            return code
+        progress.failures += 1
+        if pause(pause_s(progress.failures)):
+            return 0
 
 
 @contextmanager

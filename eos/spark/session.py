@@ -42,7 +42,7 @@ REQUIRED = {
     "spark.stage.ignoreDecommissionFetchFailure": "false",
     # After the loss of an executor, Spark recomputes a part of a stage, and may get other rows.
     # With these settings (its defaults) Spark detects that, and recomputes everything that depended
-    # on the first rows. Spark 4.0 ignores them: `run/plan_check.py` refuses what would need them.
+    # on the first rows. Spark 4.0 ignores them: `startup/spark_plan.py` refuses what needs them.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }

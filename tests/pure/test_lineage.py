@@ -30,8 +30,7 @@ from eos.observe.bus import Bus
 from eos.observe.lineage import LineageOfPlan, RunLineage, client_of
 from eos.plan.plan import Plan, plan
 from eos.run import observing as observing_module
-from eos.run.lineage import lineage_observers
-from eos.run.observing import load_observers, observing
+from eos.run.observing import lineage_observers, load_observers, observing
 
 PIPELINE = """\
 version: 1

@@ -15,7 +15,7 @@ from openlineage.client.naming.dataset import (
     LocalFileSystem,
 )
 
-from eos.run.lineage import dataset_at
+from eos.plan.lineage import dataset_at
 
 NAMED: Sequence[tuple[str, DatasetNaming]] = (
     ("/lake/all", LocalFileSystem("/lake/all")),

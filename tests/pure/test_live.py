@@ -25,7 +25,7 @@ from eos.observe import live as live_module
 from eos.observe.bottom_line import Terminal
 from eos.observe.bus import Bus
 from eos.observe.live import TERMINAL, ProgressLine, show_events
-from eos.run.progress import lag_of, source_ends
+from eos.run.lag_watch import lag_of, source_ends
 
 
 class Clock:

@@ -32,10 +32,10 @@ from eos.observe import events
 from eos.observe.exposition import Endpoint
 from eos.observe.joined_metrics import JoinedMetrics
 from eos.observe.metrics import RunMetrics
-from eos.run import restarts, several, shutdown
+from eos.run import several, shutdown
 from eos.run.host import Host
 from eos.run.prepared import RunOptions
-from eos.run.restarts import PAUSE_S_MAX, Progress, pause_s, run_with_restarts, worst
+from eos.run.several import PAUSE_S_MAX, Progress, pause_s, run_with_restarts, worst
 from eos.run.shutdown import Stopping
 
 STARTED = events.PipelineStarted("orders")
@@ -80,7 +80,7 @@ def test_a_restart_takes_nothing_over_once_a_run_has_started(
     monkeypatch.setattr(several, "locked", locked)
     monkeypatch.setattr(several, "run_once", run_once)
     monkeypatch.setattr(several, "has_ended", lambda _spark: False)
-    monkeypatch.setattr(restarts, "pause_s", lambda _failures: 0.0)
+    monkeypatch.setattr(several, "pause_s", lambda _failures: 0.0)
     stopping = Stopping(lambda: None)
     spark: Any = None
     options = RunOptions(take_over=True, accepts_state_loss=True)

@@ -24,7 +24,7 @@ from eos.folder import LocalFolder
 from eos.local.file_locks import is_held
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.run import stop_watch
+from eos.run import host
 from eos.run.shutdown import Stopping
 from eos.startup import bucket_stop, stop_marker
 from eos.startup.lock_holder import LockHolder
@@ -147,9 +147,9 @@ def test_a_lock_file_of_any_content_is_read(tmp_path: Path, text: str, holder: L
 def test_a_run_that_finds_its_marker_is_asked_to_stop(
     planned: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop_watch, "_TICK_S", 0.01)
+    monkeypatch.setattr(host, "_TICK_S", 0.01)
     stopping = Stopping(lambda: None)
-    with stop_watch.locked(planned, stopping, is_forced=False):
+    with host.locked(planned, stopping, is_forced=False):
         stop_marker.write(Path(planned.names.stops), A)  # another run's
         run_id = LockHolder.read(Path(planned.names.lock)).run_id
         assert len(run_id) == len(A)
@@ -165,11 +165,11 @@ def test_a_run_looks_for_its_own_marker_in_a_bucket(
 ) -> None:
     """A folder stands for the bucket; `pipeline/test_state_in_bucket.py` has a real one."""
     folder = LocalFolder(tmp_path)
-    monkeypatch.setattr(stop_watch, "_BUCKET_TICK_S", 0.01)
+    monkeypatch.setattr(host, "_BUCKET_TICK_S", 0.01)
     monkeypatch.setattr(bucket_stop, "markers", lambda _names, _conf: folder)
     remote = replace(planned, names=Names.of("eos", "orders", "s3a://bucket/eos"))
     stopping = Stopping(lambda: None)
-    with stop_watch.locked(remote, stopping, is_forced=False) as lock:
+    with host.locked(remote, stopping, is_forced=False) as lock:
         assert bucket_stop.is_run(lock.run_id)
         bucket_stop.write(folder, A)  # another run's
         assert not stopping.is_requested
@@ -186,7 +186,7 @@ def test_a_login_that_only_spark_has_ends_no_run(planned: Plan) -> None:
     remote = replace(planned, names=names, spark_conf=conf)
     with pytest.raises(UsageError):
         bucket_stop.markers(names, conf)
-    with stop_watch.locked(remote, Stopping(lambda: None), is_forced=False) as lock:
+    with host.locked(remote, Stopping(lambda: None), is_forced=False) as lock:
         assert bucket_stop.is_run(lock.run_id)
 
 

@@ -10,7 +10,7 @@ from support import doubles
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
 from eos.micro_batch.task_errors import task_error
-from eos.run.query_error import cause_of, late_worker
+from eos.run.query import cause_of, late_worker
 from eos.seal import of_this_process
 from eos.spark.failure import Failure, Link
 from eos.startup.stateful_pipeline import state_refusal

@@ -13,8 +13,8 @@ from support.errors import raises
 from support.spark.spark_session import local_spark
 
 from eos.errors import TransformError
-from eos.run import plan_check
 from eos.spark import spark_4_0
+from eos.startup import spark_plan
 
 pytestmark = pytest.mark.spark
 NUMBERS = 16
@@ -64,12 +64,12 @@ def test_functions_that_vary_are_refused_where_a_repeated_stage_is_not_compared(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     varying = spark.range(1).select(f.rand().alias("x"))
-    plan_check._require_repeatable(varying)  # all tasks run in this JVM
-    monkeypatch.setattr(plan_check, "slots", lambda _: 0)
-    monkeypatch.setattr(plan_check, "detects_changed_rows", lambda _: True)
-    plan_check._require_repeatable(varying)
-    monkeypatch.setattr(plan_check, "detects_changed_rows", lambda _: False)
-    plan_check._require_repeatable(spark.range(1).select(f.current_timestamp()))
+    spark_plan._require_repeatable(varying)  # all tasks run in this JVM
+    monkeypatch.setattr(spark_plan, "slots", lambda _: 0)
+    monkeypatch.setattr(spark_plan, "detects_changed_rows", lambda _: True)
+    spark_plan._require_repeatable(varying)
+    monkeypatch.setattr(spark_plan, "detects_changed_rows", lambda _: False)
+    spark_plan._require_repeatable(spark.range(1).select(f.current_timestamp()))
     with raises("transform_not_repeatable", TransformError) as caught:
-        plan_check._require_repeatable(varying)
+        spark_plan._require_repeatable(varying)
     assert "rand" in caught.value.message

@@ -10,16 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from eos.location import local_path, scheme_of
-from eos.run.observing import LoadedObserver
 
 if TYPE_CHECKING:
-    from eos.config.model import Profile
     from eos.config.monitoring import OpenLineage
-    from eos.observe.events import Event
+    from eos.observe.lineage import RunLineage
     from eos.plan.plan import Plan
 
 # Schemes of object stores, and the one of them that names the store in lineage.
@@ -35,15 +32,8 @@ _OBJECT_STORES = {
 }
 
 
-def lineage_observers(profile: Profile, planned: Plan) -> Sequence[LoadedObserver]:
-    """Return the observer that sends a run's lineage, if the profile has `openlineage`."""
-    wanted = profile.openlineage
-    if wanted is None:
-        return ()
-    return (LoadedObserver("openlineage", lambda: _made(wanted, planned)),)
-
-
-def _made(wanted: OpenLineage, planned: Plan) -> Callable[[Event], object]:
+def lineage_of(planned: Plan, wanted: OpenLineage) -> RunLineage:
+    """Return the observer that sends the lineage of a run of this plan."""
     # imported late: other runs do without these packages
     from eos.observe.lineage import LineageOfPlan, RunLineage, client_of
 
