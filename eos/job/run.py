@@ -6,7 +6,10 @@ link to it.
 
 import sys
 
+from eos.local.processes import announce_end
 from eos.run.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    announce_end(code)
+    sys.exit(code)

@@ -29,7 +29,7 @@ from eos import private_files
 from eos.errors import UnavailableError, UsageError
 from eos.launch import spark_submit, startup_signals
 from eos.local.file_locks import FileLock
-from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK
+from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK, announced_end
 
 EXIT_JVM_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 KILLED = 128 + signal.SIGKILL
@@ -127,6 +127,9 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
         if is_late or is_stuck:
             _kill_group(jvm.pid)
         time.sleep(_POLL_S)  # no single call can wait for signals, the JVM and the driver
+    ended_with = announced_end(pid_file)
+    if jvm.returncode < 0 and ended_with is not None:
+        return ended_with
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
 
 
@@ -177,7 +180,7 @@ def _await_end(pid: int) -> None:
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # or another user's process has the id now
         return False
     return True
 

@@ -21,6 +21,7 @@ from eos.errors import UnavailableError
 from eos.local.file_locks import is_held
 
 DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
+_ENDED = ".ended"
 LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
 EXIT_PARENT_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 
@@ -55,6 +56,24 @@ def announce() -> None:
     unfinished = Path(f"{path}.{os.getpid()}")
     unfinished.write_text(f"{os.getpid()}\n", encoding="ascii")
     unfinished.replace(path)
+
+
+def announce_end(code: int) -> None:
+    """Write the driver's exit code for the launcher, just before the driver ends.
+
+    The JVM exits with the same code, but the launcher kills a JVM that takes too long to end."""
+    path = os.environ.get(DRIVER_PID_FILE)
+    if path:
+        with contextlib.suppress(OSError):
+            Path(path + _ENDED).write_text(str(code), encoding="ascii")
+
+
+def announced_end(pid_file: Path) -> int | None:
+    """Return the exit code that the driver wrote before it ended; None if it was killed."""
+    try:
+        return int(Path(f"{pid_file}{_ENDED}").read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def die_with_parent() -> None:
@@ -108,6 +127,8 @@ def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
 
 def _is_free(lock: Path) -> bool:
     try:
-        return not is_held(lock)
+        # A missing file proves nothing either: a program that deletes old temporary files may have
+        # removed it. A launcher that was killed leaves its file.
+        return lock.exists() and not is_held(lock)
     except OSError:
         return False  # a failing file system proves nothing, so assume that the launcher lives

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from eos.errors import UsageError
-from eos.local.processes import last_words
+from eos.local.processes import announce_end, last_words
 from eos.observe import events
 
 if TYPE_CHECKING:
@@ -218,4 +218,5 @@ def _end(reason: str, code: int) -> None:
     `print`, since the signal may have interrupted a `print`.
     """
     last_words(f"{reason}: ended at once; the next run aborts the open transaction")
+    announce_end(code)
     os._exit(code)
