@@ -16,7 +16,7 @@ from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.kafka.cluster import Cluster, tries
-from eos.kafka.outcomes import LEADER_HINT, name_of
+from eos.kafka.outcomes import LEADER_HINT, LEADER_RETRIED, name_of
 from eos.kafka.refusals import refused
 from eos.kafka.remedies import SUPPORTED_BROKERS
 from eos.kafka.requests import by_topic
@@ -24,7 +24,6 @@ from eos.kafka.requests import by_topic
 At = Literal["earliest", "latest"] | int
 
 _EARLIEST, _LATEST = -2, -1
-_LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 _DELETE_MS = 10_000
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
@@ -149,7 +148,7 @@ def query_leaders(
                 codes[tp] = result.error_code
                 if result.error_code == 0:
                     found[tp] = result
-                elif result.error_code not in _LEADER_RETRIED:
+                elif result.error_code not in LEADER_RETRIED:
                     raise refused(api, result.error_code, f"{tp.topic}-{tp.partition}", result)
         missing -= found.keys()
         if not missing:

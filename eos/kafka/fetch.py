@@ -10,12 +10,11 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
-from eos.kafka.outcomes import LEADER_HINT, name_of
+from eos.kafka.outcomes import LEADER_HINT, LEADER_RETRIED, name_of
 from eos.kafka.refusals import refused
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 _WAIT_MS = 500
-RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 _OUT_OF_RANGE = 1
 
 
@@ -42,7 +41,7 @@ def fetch(
         found = fetch_once(cluster, partition, position, True, deadline, bytes_max)
         if found is None:
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
-        elif found.error_code in RETRIED:
+        elif found.error_code in LEADER_RETRIED:
             error = found.error_code
         elif found.error_code not in {0, _OUT_OF_RANGE}:
             raise refused("Fetch", found.error_code, where)
@@ -71,7 +70,7 @@ def fetch_once(
 ) -> Any:
     """Send one Fetch request. Return the partition's part of the response, with its error code.
 
-    Return None if no leader was found or it did not answer."""
+    Return None if no leader was found, it did not answer, or it throttles this client."""
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         version=12,
@@ -101,6 +100,9 @@ def fetch_once(
     response = cluster.try_once(leader, request, deadline)
     if response is None:
         return None
-    if response.error_code:
+    if response.error_code and response.error_code not in LEADER_RETRIED:
         raise refused("Fetch", response.error_code, f"{partition.topic}-{partition.partition}")
+    # A throttled response has no topics. Then the connection waits before it sends again.
+    if not response.responses:
+        return None
     return response.responses[0].partitions[0]

@@ -14,6 +14,7 @@ from eos.kafka import fetch_wire
 from eos.kafka.api import TopicPartition
 from eos.kafka.exclusive_connection import ExclusiveConnection, ExclusiveConnections
 from eos.kafka.fetch_wire import BrokenResponseError, FetchedPartition, FetchResponse, Position
+from eos.kafka.outcomes import LEADER_RETRIED
 from eos.kafka.records.batch_headers import end_offset
 from eos.kafka.refusals import refused
 
@@ -181,7 +182,7 @@ class LeaderStream:
                 sent=True,
             ) from error
         connection.resume_at = time.monotonic() + response.throttle_ms / 1000
-        if response.error:
+        if response.error and response.error not in LEADER_RETRIED:
             raise refused("Fetch", response.error, str(self._requested[0].partition))
         return response
 

@@ -181,6 +181,9 @@ LEADER_HINT: Final = (
     "check that the partition's leader runs and is reachable from this machine: `kafka-topics.sh "
     "--bootstrap-server ... --describe --topic TOPIC` shows the leaders"
 )
+# Errors of a request to a partition's leader, after which a retry may succeed. UNKNOWN_SERVER_ERROR
+# (-1) is one of them, since a broker may fail once to read a remote segment.
+LEADER_RETRIED: Final = frozenset({-1, 3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 _RECORD_CODES = frozenset({10, 18, 32, 44, 87})
 _TOPIC_REFUSED = 29
 _MISSING_TOPIC_CODES = frozenset({3, 100})

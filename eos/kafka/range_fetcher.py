@@ -17,18 +17,17 @@ from eos.kafka import admin, read_errors
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
 from eos.kafka.exclusive_connection import ExclusiveConnections
-from eos.kafka.fetch import FETCH_BYTES_MAX, RETRIED, fetch_once
+from eos.kafka.fetch import FETCH_BYTES_MAX, fetch_once
 from eos.kafka.fetch_wire import FetchedPartition
 from eos.kafka.leader_stream import LeaderStream, Piece, RangeProgress
+from eos.kafka.outcomes import LEADER_RETRIED
 from eos.kafka.refusals import refused
 
 PATIENCE_MS = 120_000  # a longer wait without progress fails, as in Spark's Kafka source
 _BUFFERS = 2  # responses in memory
 _RESPONSE_BYTES_MIN = 64 * 1024
 _RECORD_BYTES = 32  # a compressed record is rarely smaller
-# UNKNOWN_SERVER_ERROR is retried, since a broker may fail once to read a remote segment.
-_UNKNOWN_ERROR, _OUT_OF_RANGE = -1, 1
-_RETRIED = RETRIED | {_UNKNOWN_ERROR}
+_OUT_OF_RANGE = 1
 _PROBE_MS = 10_000
 _PAUSE_MS, _PAUSE_MS_MAX = 20, 500
 _LOOKUP_MS = 1_000  # a lookup with less time may fail although the cluster answers
@@ -184,7 +183,7 @@ class RangeFetcher:
         """
         if found.error == _OUT_OF_RANGE:
             self._require_in_log(wanted.partition, wanted.position, deadline)
-        elif found.error and found.error not in _RETRIED:
+        elif found.error and found.error not in LEADER_RETRIED:
             where = f"{wanted.partition} from offset {wanted.position}"
             raise refused("Fetch", found.error, where)
         elif found.records:

@@ -7,7 +7,8 @@ import struct
 from eos.deadline import Deadline
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
-from eos.kafka.fetch import RETRIED, fetch_once
+from eos.kafka.fetch import fetch_once
+from eos.kafka.outcomes import LEADER_RETRIED
 from eos.kafka.read_errors import too_late, unreadable
 from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
 from eos.kafka.records.decompression import BrokenPayloadError
@@ -37,12 +38,13 @@ def read_records(
             raise too_late(partition, position, offset_end, error, committed)
         result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
-            # None means no answer. If this try only ran out of time, keep the last answer's code.
+            # None means no answer, or that the client is throttled. If this try only ran out of
+            # time, keep the last answer's code.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue
         error = result.error_code
-        if error in RETRIED:
+        if error in LEADER_RETRIED:
             cluster.pause(deadline)
             continue
         if error:

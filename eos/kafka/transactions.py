@@ -68,7 +68,7 @@ def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransa
     error = 0
     for _ in tries(deadline):
         answers = cluster.query_each(build, deadline).values()
-        error = max((answer.error_code for answer in answers), default=0)
+        error = next((each.error_code for each in answers if each.error_code), 0)
         if error == 0:
             return [
                 ListedTransaction(

@@ -48,7 +48,8 @@ Answer = Callable[[TopicPartition, int], "FetchedPartition | None"]
 
 
 class Broker:
-    """A leader. Each of `answers` replaces one response; None is one without partitions."""
+    """A leader. Each of `answers` replaces one response; None is one without partitions, and
+    "failed" one with UNKNOWN_SERVER_ERROR for the request as a whole."""
 
     def __init__(self, logs: Mapping[TopicPartition, Log], *answers: int | str | None) -> None:
         self.logs, self.answers = logs, deque(answers)
@@ -66,7 +67,7 @@ class Broker:
         if special == "lost":
             raise NoAnswerError("request_unanswered", "lost", api="Fetch", node=1, sent=True)
         topics, is_full = [], False
-        for tp, position in asked if special is not None else []:
+        for tp, position in asked if special not in {None, "failed"} else []:
             log = self.logs[tp]
             records = b"" if special or is_full or position >= log.stable else log.at(position)
             is_full = is_full or bool(records)
@@ -88,13 +89,13 @@ class Broker:
                 )
             )
         throttled_ms = 20 if special is None else 0
-        return self._encoded(request, topics, throttled_ms)
+        return self._encoded(request, topics, throttled_ms, -1 if special == "failed" else 0)
 
-    def _encoded(self, request: Any, topics: list[Any], throttled_ms: int) -> bytes:
+    def _encoded(self, request: Any, topics: list[Any], throttled_ms: int, error: int) -> bytes:
         made = FetchResponse(
             version=12,
             throttle_time_ms=throttled_ms,
-            error_code=0,
+            error_code=error,
             session_id=0,
             responses=topics,
         )
@@ -183,7 +184,7 @@ def offsets(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 WHOLE = [(0, 10), (0, 20)]
 
 
-@pytest.mark.parametrize("answer", [-1, 3, 5, 6, 7, 9, 56, 74, 75, 78, None, "lost"])
+@pytest.mark.parametrize("answer", [-1, 3, 5, 6, 7, 9, 56, 74, 75, 78, None, "lost", "failed"])
 def test_after_an_answer_that_may_pass_the_request_is_repeated(answer: int | str | None) -> None:
     broker = Broker({A: Log(0, 10)}, answer, 0, answer)
     assert read(Cluster({A: [broker]}), Range(A, 0, 20)) == WHOLE
