@@ -154,7 +154,11 @@ def started(
             run_once(prepared, options, host)
 
     _prepare(prepared)
-    query._start(run)  # noqa: SLF001 - its own module
+    try:
+        query._start(run)  # noqa: SLF001 - its own module
+    except BaseException:  # an interrupt of the caller, which has no query to stop yet
+        query.stop()
+        raise
     return query
 
 

@@ -6,7 +6,6 @@ import functools
 import inspect
 import re
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eos.errors import UsageError
 from eos.transform.arguments import fit_arguments
-from eos.transform.functions import Function, Transform
+from eos.transform.functions import Function, Transform, is_library, own_modules
 from eos.transform.sql import Query
 
 if TYPE_CHECKING:
     from eos.config.transform import Step as DeclaredStep
 
 Kind = Literal["python", "sql", "pandas", "arrow"]
-_LIBRARIES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +107,7 @@ def _modules_of(function: Callable[..., Any]) -> tuple[str, ...]:
     top = sys.modules.get(name.partition(".")[0])
     places = [getattr(top, "__file__", None), *list(getattr(top, "__path__", []))]
     folders = [Path(each).resolve() for each in places if each]
-    stdlib = Path(sysconfig.get_paths()["stdlib"])
     if name == "__main__" or not folders:
         return ()
     folder = folders[0].parent
-    is_library = any(part in _LIBRARIES for part in folder.parts) or folder.is_relative_to(stdlib)
-    return () if is_library else tuple(sorted(_inside(folder)))
-
-
-def _inside(folder: Path) -> set[str]:
-    found = set()
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and name != "__main__" and Path(file).resolve().is_relative_to(folder):
-            found.add(name)
-    return {name for name in found if not name.startswith("eos.") and name != "eos"}
+    return () if is_library(folder) else own_modules([folder])

@@ -25,7 +25,7 @@ from eos.spark.json_parsers import JsonParsing, json_parsing
 from eos.spark.python_plan import python_plan
 from eos.spark.python_rows import ArrowPlan, PythonRows, TaskPlan
 from eos.spark.read_report import ReadReport
-from eos.spark.session import slots
+from eos.spark.session import arrow_limits, slots
 from eos.startup.source_state import above, below, source_client, source_of
 from eos.transform.arrow_steps import ArrowSteps
 from eos.transform.functions import builds_dataframes
@@ -41,9 +41,6 @@ _SPARK_ATTEMPTS_MAX = 1024
 _ONLY_SPARKS = "record_batch_format_old"
 # The error of tasks for records that need Spark.
 _NEEDS_SPARK = "steps_need_spark"
-_ROWS, _BYTES = (
-    f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")
-)
 
 
 class SourceReader:
@@ -233,7 +230,8 @@ class SourceReader:
     def _source(
         self, ranges: Ranges, floors: Ends, *, in_one_task: bool = False, targets: int = 0
     ) -> ArrowSource:
-        plan, conf = self._plan, self._spark.conf
+        plan = self._plan
+        rows_max, bytes_max = arrow_limits(self._spark)
         wanted = ranges.remaining(floors)
         many = plan.source.min_partitions or 0
         if in_one_task:
@@ -250,7 +248,7 @@ class SourceReader:
             source_client(plan, self._client).settings,
             self._client.profile,
             divided,
-            rows_max=int(str(conf.get(_ROWS))),
-            bytes_max=int(str(conf.get(_BYTES))),
+            rows_max=rows_max,
+            bytes_max=bytes_max,
             report=self._report,
         )

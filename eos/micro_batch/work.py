@@ -42,7 +42,7 @@ class MicroBatchWork(AttemptWork):
 
     def __init__(self, stages: Stages, frame: DataFrame, batch_id: int, ranges: Ranges) -> None:
         self._stages = stages
-        self._plan = stages.plan  # each attempt pins the versions of its lookup tables
+        self._plan = stages.plan
         self._frame = frame
         self._batch_id = batch_id
         self._ranges = ranges
@@ -57,7 +57,8 @@ class MicroBatchWork(AttemptWork):
         self._floors = floors
         self._dedup = None
         self.refused = ()
-        self._plan = pinned(self._plan, self._frame.sparkSession)
+        if not self._plan.is_stateful:
+            self._plan = pinned(self._plan, self._frame.sparkSession)
         try:
             with self._explained(position):
                 found = self._tried_in_python(jobs, position, floors)

@@ -35,7 +35,7 @@ from eos.plan.reader import ReaderChoice
 from eos.plan.security import naming_principal
 from eos.run.broker_outage import watching_brokers
 from eos.run.host import Host
-from eos.run.observing import observing
+from eos.run.observing import lineage_observers, observing
 from eos.run.prepared import PreparedRun, RunOptions
 from eos.run.shutdown import Stopping
 from eos.spark.adopted_session import in_session
@@ -45,6 +45,7 @@ from eos.startup.conditional_puts import require_conditional_puts
 from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import resume_position, with_targets
 from eos.startup.source_state import LiveSource
+from eos.startup.spark_plan import require_repeatable
 from eos.transaction.clean_end import note_clean_end
 from eos.transaction.micro_batch import MicroBatches
 
@@ -70,10 +71,11 @@ def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: st
         spark = host.open_session()
         bus.subscribe(Console(pipeline=name))
         assert host.shared is not None, "a Python job's session is the user's"
+        observers = [*prepared.observers, *lineage_observers(profile, planned)]
         bus.subscribe(host.shared.note)
         with (
             closing(KafkaClient(planned.kafka)) as client,
-            observing(name, bus, prepared.observers, *parts),
+            observing(name, bus, observers, *parts),
             watching_brokers([client], bus),
         ):
             return _BatchRun(prepared, options, host, spark, client, bus).run(planned, run_id)
@@ -99,6 +101,7 @@ class _BatchRun:
         assert frame is not None, "a batch run has a DataFrame"
         # Before the fence: columns that don't fit the sinks must not disturb another instance.
         rows = projected(planned, in_session(frame, self.spark))
+        require_repeatable(rows)
         source = LiveSource(planned, self.client)
         acquired = acquire(
             planned,

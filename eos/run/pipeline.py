@@ -135,8 +135,10 @@ def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
         ):
             audit = audit_of(profile, planned, client, bus)
             clients = (spark, client, planned, bus, prepared.crash)
+            is_observed = profile.is_observed or bool(prepared.observers)
+            run = _Run(*clients, host, audit, options, profile, live, prepared.frame, is_observed)
             with watching_brokers({client, source_client(planned, client)}, bus):
-                _Run(*clients, host, audit, options, profile, live, prepared.frame).run()
+                run.run()
 
 
 def _shown(bus: Bus, pipeline: str, host: Host) -> AbstractContextManager[ProgressLine | None]:
@@ -172,6 +174,7 @@ class _Run:
     profile: Profile
     live: ProgressLine | None  # only on a terminal
     frame: DataFrame | None  # a Python job's own
+    is_observed: bool
 
     @property
     def stopping(self) -> Stopping:
@@ -188,7 +191,7 @@ class _Run:
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_cuttable(planned, self.options.until_ms)
         files = files_for(planned.names.checkpoints, self.spark)
-        require_store(planned, files, deadline)
+        require_store(planned, files)
         require_conditional_puts(planned, files, has_audit=self.profile.audit.transactions)
         dedup = dedup_of(planned, self.crash)
         tables = open_delta_sinks(planned, self.spark, self.bus, self.crash)
@@ -205,11 +208,13 @@ class _Run:
             self.spark,
             self.bus,
             is_bounded=self.options.until_ms is not None,
-            is_observed=self.profile.is_observed,
+            is_observed=self.is_observed,
             links_traces=self.profile.is_traced,
             shares_spark=self.host.shared is not None,
         )
-        batches, last = self._acquire_pipeline(planned, source, dedup, deadline)
+        # Spark's checks may have taken long, for example with a large lookup table.
+        soon = Deadline.after_ms(START_TIMEOUT_MS)
+        batches, last = self._acquire_pipeline(planned, source, dedup, soon)
         with ExitStack() as stack:
             stack.callback(batches.group.close)
             stack.callback(lambda: close(self.audit, batches))
@@ -246,6 +251,8 @@ class _Run:
         batches.note("start", beginning, chosen.note)
         remove_old(files, location, self.bus)
         self.audit.start()
+        if planned.is_stateful:  # its stream keeps the versions that it starts with
+            planned = pinned(planned, self.spark)
         targets = TargetGuard(planned, self.client)
         shared = (planned, self.client, self.spark, source, reader, targets, self.crash)
         soon = Deadline.after_ms(START_TIMEOUT_MS)
@@ -258,7 +265,7 @@ class _Run:
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
         stream = self._stream(planned, starts)
         if planned.is_stateful:
-            stream = projected(pinned(planned, self.spark), stream)
+            stream = projected(planned, stream)
         self._wait(stream, query, batches, location)
         # A stop interrupts Spark, perhaps during a write that the object store completes later. So
         # the checkpoint counts as at rest only if no stop was requested.

@@ -46,6 +46,7 @@ _TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # the Arrow types that Spark accep
 SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
 # Matches SQL that is only a column's name.
 _NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
+_BY_NAME = ("key", "value", "headers")
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
 
 Encode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -128,6 +129,8 @@ def sink_rows(
         strict -= {each.name for each in before.fields if not each.nullable}
     if len({name.lower() for name in present}) < len(present):
         return None
+    if any(name not in _BY_NAME and name.lower() in _BY_NAME for name in present):
+        return None  # Spark ignores case in column names
     found: dict[str, SinkColumn] = {}
     for sink in plan.sinks:
         for name, kinds in _required_columns(sink, present).items():

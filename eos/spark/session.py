@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
+from eos.kafka.records.column_reader import BYTES_LIMIT, ROWS_LIMIT
 from eos.local.java import AVRO_LIMITS
 
 if TYPE_CHECKING:
@@ -182,6 +183,18 @@ def has_ended(spark: SparkSession) -> bool:
         return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - PySpark has no public way
     except Exception:  # noqa: BLE001 - the JVM does not answer
         return True
+
+
+def arrow_limits(spark: SparkSession) -> tuple[int, int]:
+    """Return the most rows and bytes of an Arrow batch, from settings that the user may change.
+
+    Spark reads sizes such as "8m", and takes 0 rows or less as "no limit"."""
+    rows = int(str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")))
+    size = str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
+    if not size.isdecimal():
+        java: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+        size = java.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(size)
+    return rows if 0 < rows < ROWS_LIMIT else ROWS_LIMIT, min(int(size), BYTES_LIMIT)
 
 
 def open_session(name: str) -> SparkSession:

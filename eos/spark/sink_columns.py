@@ -64,8 +64,10 @@ def sink_columns(
     objects are structs, which the caller writes as JSON.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
-    required = _required_columns(plan, present)
-    columns = {name: _passed_on(name, present, is_packed=is_packed) for name in required}
+    # Spark ignores case in column names.
+    known = {name.lower(): kind for name, kind in present.items()} | present
+    required = _required_columns(plan, known, has=", ".join(present))
+    columns = {name: _passed_on(name, known, is_packed=is_packed) for name in required}
     coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
     if all(present.get(name) == kind for name, kind in coordinates.items()):
         columns["__at"] = AT
@@ -125,11 +127,10 @@ def _select(out: DataFrame, expressions: list[str]) -> DataFrame:
         ) from error
 
 
-def _required_columns(plan: Plan, present: Mapping[str, str]) -> list[str]:
-    """Return the names of the last step's columns that sinks read unchanged.
+def _required_columns(plan: Plan, present: Mapping[str, str], has: str) -> list[str]:
+    """Return the names of the last step's columns that sinks read unchanged. `has` lists all.
 
     Raise TransformError if a column is missing or has a type that sinks can't write."""
-    has = ", ".join(present)
     passed = {sink.value_column for sink in plan.sinks}
     if "value" in passed and "value" not in present:
         raise TransformError(

@@ -139,12 +139,11 @@ def require_new_whole(
             )
 
 
-def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
+def require_store(planned: Plan, files: Files) -> None:
     """Raise UnavailableError if the store of the checkpoints does not respond. Call this
     before the fence: an instance that can't read its checkpoints must not fence one that can."""
-    store_deadline = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
     try:
-        require_answer(files, planned.names.checkpoints, store_deadline)
+        require_answer(files, planned.names.checkpoints, Deadline.after_ms(STORE_TIMEOUT_MS))
     except UnavailableError as error:
         raise about(planned.names.pipeline, error) from error
 

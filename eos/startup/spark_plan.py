@@ -42,7 +42,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             hint="a sink's expression computes from one row; aggregate rows in a step",
         )
     require_lasting(plan, stream)
-    _require_repeatable(out)
+    require_repeatable(out)
     for message in _warnings(plan, out):
         bus.emit(events.Warned(message))
     found = with_state(plan, state, bus)
@@ -60,7 +60,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     return found
 
 
-def _require_repeatable(out: DataFrame) -> None:
+def require_repeatable(out: DataFrame) -> None:
     """Raise TransformError if a stage that Spark repeats could return other rows unnoticed.
 
     After the loss of an executor, Spark repeats a part of a finished stage. If a function returns

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 _TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
-_NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
+_LIBRARIES = ("site-packages", "dist-packages")
+_NOT_THE_USERS = (*_LIBRARIES, "pyspark", "py4j")
 
 
 class File(Protocol):
@@ -232,7 +233,7 @@ def _find(reference: str, step: Step, *, within: Sequence[Path]) -> Function:
         )
     tables = tuple(step.tables)
     given = fit_arguments(reference, call, step.arguments, tables)
-    own = _own_modules(within)
+    own = own_modules(within)
     return Function(reference, given, call, own, step.name or "", tables=tables)
 
 
@@ -263,14 +264,30 @@ def _import_failed(reference: str, error: Exception | SystemExit) -> TransformEr
     )
 
 
-def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
-    """Return the names of all imported modules whose files are in one of these folders."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and name != "__main__" and any(Path(file).is_relative_to(f) for f in within):
-            found.append(name)
-    return tuple(found)
+def own_modules(within: Sequence[Path]) -> tuple[str, ...]:
+    """Return the names of the imported modules in these folders, without the libraries of a
+    virtual environment there: executors have libraries, and most can't be pickled."""
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    return tuple(
+        sorted(
+            name
+            for name, file in files.items()
+            if file and name.partition(".")[0] not in {"__main__", "eos"}
+            if any(_is_own(Path(file), folder) for folder in within)
+        )
+    )
+
+
+def _is_own(file: Path, folder: Path) -> bool:
+    for each in (file, file.resolve()):
+        if each.is_relative_to(folder) and not is_library(each.relative_to(folder)):
+            return True
+    return False
+
+
+def is_library(path: Path) -> bool:
+    stdlib = sysconfig.get_paths()["stdlib"]
+    return any(part in _LIBRARIES for part in path.parts) or path.is_relative_to(stdlib)
 
 
 def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -284,7 +301,7 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
             result = function.call(frame, **function.arguments, **tables)
     except EosError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a step that calls exit() would end this process
         position, kind, reason = _line_of(error), type(error).__name__, sql.message_of(error)
         raise TransformError(
             "transform_failed",

@@ -16,11 +16,12 @@ from support.errors import raises
 
 import eos
 from eos.api.declaration import pipeline_of, profile_of
-from eos.api.query import Query
-from eos.api.steps import Step, reference
+from eos.api.query import Query, started
+from eos.api.steps import Step, _modules_of, reference
 from eos.config.saved_job import is_job, load, save
 from eos.errors import EosError, UnavailableError, UsageError
 from eos.run.prepared import RunOptions, prepare
+from eos.transform.functions import own_modules
 
 SIGNATURES = ROOT / "tests" / "fixtures" / "python-api.txt"
 KAFKA = eos.Kafka("one:9092,two:9092")
@@ -251,3 +252,37 @@ def test_a_step_that_exits_fails_its_job() -> None:
     query._run(lambda: sys.exit(3))
     assert query.exit_code == 5
     assert isinstance(query.last_error, UnavailableError)
+
+
+def test_an_interrupt_of_the_start_stops_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it runs on, and the caller has no query to stop it with."""
+    queries: list[Query] = []
+
+    def interrupted(query: Query, _run: Any) -> None:
+        queries.append(query)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Query, "_start", interrupted)
+    monkeypatch.setattr("eos.api.query._prepare", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        started(None, None, RunOptions(), {})  # type: ignore[arg-type] - nothing is started
+    assert queries[0]._stopping.is_requested
+
+
+def test_a_functions_modules_are_those_of_its_project_without_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most libraries can't be pickled, and executors have them."""
+    library = tmp_path / ".venv" / "lib" / "python3.12" / "site-packages"
+    library.mkdir(parents=True)
+    (library / "installed_here.py").write_text("")
+    (tmp_path / "beside_it.py").write_text("")
+    (tmp_path / "of_a_job.py").write_text(
+        "import beside_it, installed_here\ndef step(frame):\n    return frame\n"
+    )
+    for folder in (library, tmp_path):
+        monkeypatch.syspath_prepend(str(folder))
+    import of_a_job  # type: ignore[import-not-found]
+
+    assert _modules_of(of_a_job.step) == ("beside_it", "of_a_job")
+    assert own_modules([tmp_path]) == ("beside_it", "of_a_job")

@@ -157,6 +157,7 @@ def test_rows_leave_the_jvm_once(spark, tmp_path, kind):
         ("{topic: out, value: name, headers: {a: name}}", COLUMNS),
         ("{topic: out, value: name, timestamp: timestamp}", f"timestamp TIMESTAMP, {COLUMNS}"),
         ("{topic: out, value: 'coalesce(name, null)'}", "name STRING"),
+        ("topic: out", "Key BINARY, value BINARY"),
     ],
 )
 def test_what_sql_has_to_make_goes_the_long_way(spark, tmp_path, sink, returns):

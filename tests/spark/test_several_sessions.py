@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.spark.spark_session import local_spark
 
-from eos.spark.session import another_session, has_ended
+from eos.kafka.records.column_reader import BYTES_LIMIT, ROWS_LIMIT
+from eos.spark.session import another_session, arrow_limits, has_ended
 
 pytestmark = pytest.mark.spark
 POOL = "spark.scheduler.pool"
@@ -65,6 +66,23 @@ def test_a_querys_jobs_run_in_the_pool_of_the_thread_that_starts_it(
             pool.submit(run, name).result()
         assert pools.get_nowait() == name
     assert context.getLocalProperty(POOL) == here
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "limits"),
+    [
+        ("50000", "4194304", (50_000, 4 << 20)),
+        ("0", "8m", (ROWS_LIMIT, 8 << 20)),
+        ("-1", "1g", (ROWS_LIMIT, BYTES_LIMIT)),
+    ],
+)
+def test_limits_of_an_arrow_batch_are_read_as_spark_reads_them(
+    spark: SparkSession, rows: str, size: str, limits: tuple[int, int]
+) -> None:
+    session = another_session(spark, "limits")
+    session.conf.set(ROWS, rows)
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", size)
+    assert arrow_limits(session) == limits
 
 
 def test_an_application_that_has_ended_is_seen(spark: SparkSession) -> None:

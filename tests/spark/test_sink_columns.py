@@ -27,6 +27,7 @@ from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark
 
+HEADERS = "array(named_struct('key', 'a', 'value', X'FF'))"
 TEXT = """\
 version: 1
 name: orders
@@ -214,6 +215,16 @@ def test_without_a_key_column_records_have_none(rows, tmp_path):
     assert (
         column(sink_columns(rows.drop("key"), planned(tmp_path, "topic: a")), "key") == [None] * 4
     )
+
+
+def test_kafkas_columns_are_found_in_any_case_as_spark_finds_them(rows, tmp_path):
+    other = rows.selectExpr("key AS Key", "value AS VALUE", f"{HEADERS} AS Headers")
+    made = sink_columns(other, planned(tmp_path, "topic: a"))
+    assert column(made, "key") == [b"k"] * 4
+    assert column(made, "value") == [b"v", b"v", b"v", None]
+    assert [len(row.headers) for row in made.collect()] == [1] * 4
+    with raises("sink_column_type"):
+        sink_columns(rows.selectExpr("id AS Key", "value"), planned(tmp_path, "topic: a"))
 
 
 def test_an_aggregate_in_a_sink_is_refused_as_in_a_step(spark, tmp_path):

@@ -64,12 +64,12 @@ def test_functions_that_vary_are_refused_where_a_repeated_stage_is_not_compared(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     varying = spark.range(1).select(f.rand().alias("x"))
-    spark_plan._require_repeatable(varying)  # all tasks run in this JVM
+    spark_plan.require_repeatable(varying)  # all tasks run in this JVM
     monkeypatch.setattr(spark_plan, "slots", lambda _: 0)
     monkeypatch.setattr(spark_plan, "detects_changed_rows", lambda _: True)
-    spark_plan._require_repeatable(varying)
+    spark_plan.require_repeatable(varying)
     monkeypatch.setattr(spark_plan, "detects_changed_rows", lambda _: False)
-    spark_plan._require_repeatable(spark.range(1).select(f.current_timestamp()))
+    spark_plan.require_repeatable(spark.range(1).select(f.current_timestamp()))
     with raises("transform_not_repeatable", TransformError) as caught:
-        spark_plan._require_repeatable(varying)
+        spark_plan.require_repeatable(varying)
     assert "rand" in caught.value.message

@@ -311,6 +311,13 @@ def test_a_transform_that_fails_is_told_with_its_own_line(table):
     assert "JVM" not in error.message
 
 
+def test_a_transform_that_exits_fails_as_any_other(table):
+    """Otherwise it ends the process with its own exit code, perhaps 0."""
+    error = refused(table, lambda _: sys.exit(0))
+    assert error.code == "transform_failed"
+    assert "SystemExit: 0" in error.message
+
+
 def test_functions_are_applied_in_order_with_their_arguments(table):
     def add(frame: DataFrame, number: int) -> DataFrame:
         return frame.select((f.col("value") + number).alias("value"))
