@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from eos.deadline import Deadline
 from eos.kafka.api import TopicPartition
@@ -51,7 +52,7 @@ def read_records(
             raise refused("Fetch", error, f"{partition} from offset {position}")
         before, listed = position, result.aborted_transactions or ()
         visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
-        for batch in batches(bytes(result.records or b"")):
+        for batch in _sound(partition, bytes(result.records or b"")):
             if position >= offset_end:
                 break  # a Fetch response of 1 MB may hold thousands of further batches
             is_wanted = batch.last_offset >= offset_start
@@ -69,6 +70,16 @@ def read_records(
         if position == before and result.records:  # a retry would return the same bytes
             raise unreadable(partition, position, "it contains no complete record batch")
     return found
+
+
+def _sound(partition: TopicPartition, blob: bytes) -> Iterator[Batch | Old]:
+    """Yield the record batches in bytes of a log. Raise PromiseBrokenError at a damaged one.
+
+    Damage can make a record batch look like a marker or an aborted one, which readers skip."""
+    for batch in batches(blob):
+        if isinstance(batch, Batch) and not batch.is_sound:
+            raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
+        yield batch
 
 
 def _add_marker(markers: list[Marker] | None, partition: TopicPartition, batch: Batch) -> None:

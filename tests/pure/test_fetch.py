@@ -9,15 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.errors import raises
 
 from eos.deadline import Deadline
-from eos.errors import KafkaRefusedError
+from eos.errors import KafkaRefusedError, PromiseBrokenError
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.fetch import fetch
 from eos.kafka.record_reader import read_records
 from eos.kafka.records.record_batch import Columns, encode, stamp
 
+ATTRIBUTES_AT, CONTROL = 22, 0x20
 TP = TopicPartition("t", 0)
 VALUES = pa.array([b"v"], pa.binary())
 BLOB = bytes(stamp(encode(Columns(VALUES, VALUES), Codec.NONE, 0).blob, Identity(1, 0), 0))
@@ -83,3 +85,10 @@ def test_an_answer_that_does_not_pass_is_final(
 ) -> None:
     with pytest.raises(KafkaRefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
         read(Cluster(response(b"", 29, is_failed=is_failed)))
+
+
+def test_damage_that_makes_a_record_batch_a_marker_is_found() -> None:
+    blob = bytearray(BLOB)
+    blob[ATTRIBUTES_AT] |= CONTROL
+    with raises("batch_unreadable", PromiseBrokenError):
+        read_records(Cluster(response(bytes(blob))), TP, 0, 1, True, soon(), 9, 1 << 20)  # type: ignore[arg-type]
