@@ -46,7 +46,7 @@ def _codes(**codes: Iterable[int]) -> dict[int, Outcome]:
 
 
 _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
-    Api.FIND_COORDINATOR: _codes(RETRY=(7, 13, 14, 15), FATAL=(30, 35, 42, 53), ABORT=(120,)),
+    Api.FIND_COORDINATOR: _codes(RETRY=(7, 13, 14, 15, 16), FATAL=(30, 35, 42, 53), ABORT=(120,)),
     # CONCURRENT_TRANSACTIONS (51): our previous transaction is not complete yet. If a target
     # partition is offline, this lasts until it is back. Versions below 4 return
     # INVALID_PRODUCER_EPOCH (47) instead of PRODUCER_FENCED (90).

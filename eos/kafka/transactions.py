@@ -9,7 +9,8 @@ from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRe
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.api import DescribedTransaction, Identity
-from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.kafka.cluster import Cluster, Kind, tries
+from eos.kafka.coordinators import ask_coordinator
 from eos.kafka.outcomes import name_of
 from eos.kafka.refusals import refused
 
@@ -27,35 +28,18 @@ class ListedTransaction(NamedTuple):
 def transaction_state(
     cluster: Cluster, transactional_id: str, deadline: Deadline
 ) -> DescribedTransaction:
-    def build() -> Any:
-        return DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id])
-
-    error = 0
-    for _ in tries(deadline):
-        try:
-            response = cluster.send_repeatable(
-                lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
-                build,
-                deadline,
-            )
-        except NoCoordinatorError as none:
-            raise refused("FindCoordinator", none.error, transactional_id) from none
-        found = response.transaction_states[0]
-        error = found.error_code
-        if error == 0:
-            identity = Identity(found.producer_id, found.producer_epoch)
-            phase = str(found.transaction_state)
-            return DescribedTransaction(phase, identity, found.transaction_timeout_ms)
-        if error not in _RETRIED:
-            raise refused("DescribeTransactions", error, transactional_id)
-        cluster.forget_coordinators()
-    last_error = name_of(error)
-    raise UnavailableError(
-        "transaction_coordinator_unavailable",
-        f"Kafka answered {last_error} to DescribeTransactions for {transactional_id} until the "
-        "deadline",
-        error=error,
-        hint="the transaction coordinator is moving or starting: start again",
+    response = ask_coordinator(
+        cluster,
+        Kind.TRANSACTION,
+        transactional_id,
+        lambda: DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id]),
+        lambda response: int(response.transaction_states[0].error_code),
+        deadline,
+    )
+    found = response.transaction_states[0]
+    identity = Identity(found.producer_id, found.producer_epoch)
+    return DescribedTransaction(
+        str(found.transaction_state), identity, found.transaction_timeout_ms
     )
 
 
