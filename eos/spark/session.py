@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
-from eos.kafka.records.column_reader import BYTES_LIMIT, ROWS_LIMIT
+from eos.kafka.records.column_reader import BYTES_LIMIT
 from eos.local.java import AVRO_LIMITS
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # The largest Arrow batch that a Python worker gets, whatever the size of its rows. A worker needs a
 # few times as much memory. Twice the size takes 40 MB more and encodes no faster.
 ARROW_BYTES_MAX = 4 * 1024 * 1024
+_ROWS_MAX = 1 << 20  # of an Arrow batch, whatever the settings
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
@@ -188,13 +189,14 @@ def has_ended(spark: SparkSession) -> bool:
 def arrow_limits(spark: SparkSession) -> tuple[int, int]:
     """Return the most rows and bytes of an Arrow batch, from settings that the user may change.
 
-    Spark reads sizes such as "8m", and takes 0 rows or less as "no limit"."""
+    Spark reads sizes such as "8m", and takes 0 rows or less as "no limit". The reader has buffers
+    for the rows of a batch, so it has a limit always."""
     rows = int(str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")))
     size = str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
     if not size.isdecimal():
         java: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
         size = java.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(size)
-    return rows if 0 < rows < ROWS_LIMIT else ROWS_LIMIT, min(int(size), BYTES_LIMIT)
+    return min(rows, _ROWS_MAX) if rows > 0 else _ROWS_MAX, min(int(size), BYTES_LIMIT)
 
 
 def open_session(name: str) -> SparkSession:

@@ -352,7 +352,6 @@ def test_a_record_that_does_not_meet_a_rule_needs_spark(
         "SELECT id << 63 AS id FROM input",
         "SELECT id << small AS id FROM input",
         "SELECT 1 AS id",
-        "SELECT named_struct(concat('a', 'b'), id) AS x FROM input",
         "SELECT id, row_number() OVER (ORDER BY id) AS n FROM input",
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.spark.spark_session import local_spark
 
-from eos.kafka.records.column_reader import BYTES_LIMIT, ROWS_LIMIT
+from eos.kafka.records.column_reader import BYTES_LIMIT
 from eos.spark.session import another_session, arrow_limits, has_ended
 
 pytestmark = pytest.mark.spark
@@ -71,9 +71,9 @@ def test_a_querys_jobs_run_in_the_pool_of_the_thread_that_starts_it(
 @pytest.mark.parametrize(
     ("rows", "size", "limits"),
     [
-        ("50000", "4194304", (50_000, 4 << 20)),
-        ("0", "8m", (ROWS_LIMIT, 8 << 20)),
-        ("-1", "1g", (ROWS_LIMIT, BYTES_LIMIT)),
+        ("2000000", "4194304", (1 << 20, 4 << 20)),
+        ("0", "8m", (1 << 20, 8 << 20)),
+        ("-1", "1g", (1 << 20, BYTES_LIMIT)),
     ],
 )
 def test_limits_of_an_arrow_batch_are_read_as_spark_reads_them(

@@ -35,8 +35,7 @@ SCHEMA = pa.schema(
 )
 
 
-# The most that a reader's limits may be: the C decoder's counters are 32 bits wide.
-ROWS_LIMIT, BYTES_LIMIT = (1 << 28) - 1, (1 << 29) - 1
+BYTES_LIMIT = (1 << 29) - 1  # the C decoder's counters are 32 bits wide
 
 
 class ColumnReader:
@@ -49,7 +48,7 @@ class ColumnReader:
     def __init__(
         self, topic: str, partition: int, *, rows_max: int = 50_000, bytes_max: int = 8 << 20
     ) -> None:
-        if not 0 < rows_max <= ROWS_LIMIT or not 0 < bytes_max <= BYTES_LIMIT:
+        if not 0 < rows_max < 1 << 28 or not 0 < bytes_max <= BYTES_LIMIT:
             raise ValueError(f"limits of {rows_max} rows and {bytes_max} bytes")
         self.topic, self._partition = topic, partition
         native = library.load()
