@@ -10,7 +10,8 @@ from eos.cli.pipeline_argument import project_of_cwd
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
-from eos.local.embedded_kafka import ClusterStatus, EmbeddedKafka, status_of
+from eos.local.cluster_status import ClusterStatus, status_of
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import BROKER_VERSION
 
 

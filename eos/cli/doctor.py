@@ -12,7 +12,7 @@ from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect.check import Check, lines
 from eos.inspect.machine_check import machine
-from eos.local.embedded_kafka import status_of
+from eos.local.cluster_status import status_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import kafka_settings, naming_principal
 from eos.printable import escaped

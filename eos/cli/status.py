@@ -17,7 +17,7 @@ from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import list_pipelines
 from eos.inspect.status_render import as_json, lines
 from eos.local.broker_probe import silent
-from eos.local.embedded_kafka import status_of
+from eos.local.cluster_status import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
 from eos.printable import escaped

@@ -20,7 +20,7 @@ from eos.inspect.exposed_ports import check_exposed_ports
 from eos.launch.native_library import last_failure
 from eos.launch.spark import find_spark
 from eos.local.broker_probe import silent
-from eos.local.embedded_kafka import status_of
+from eos.local.cluster_status import status_of
 from eos.local.jars import is_present, jar_folder, of_broker, read_lock
 from eos.local.java import find_java
 from eos.location import local_path

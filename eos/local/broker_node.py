@@ -23,9 +23,10 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eos import private_files
 from eos.errors import UnavailableError, UsageError
@@ -193,6 +194,17 @@ class Node:
                 text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
                 lines += [line for line in text.splitlines()[-200:] if _is_error(line)]
         return "\n".join(lines[-6:])
+
+
+def nodes_of(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
+    """Return the nodes of a cluster. `known` is the content of its `cluster.json`."""
+    version = known.get("version", BROKER_VERSION)
+    pairs = enumerate(known["ports"], 1)
+    return tuple(Node(number, root, Ports(*pair), version) for number, pair in pairs)
+
+
+def addresses_of(nodes: Iterable[Node]) -> str:
+    return ",".join(f"{HOST}:{node.ports.client}" for node in nodes)
 
 
 def java_command(*arguments: str, version: str = BROKER_VERSION) -> list[str]:

@@ -8,60 +8,34 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from eos import private_files
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.local import cluster_file, start_errors
-from eos.local.broker_node import HOST, JAVA_OPTIONS, Node, Ports, free_ports, is_free, java_command
+from eos.local.broker_node import (
+    JAVA_OPTIONS,
+    Node,
+    Ports,
+    addresses_of,
+    free_ports,
+    is_free,
+    java_command,
+    nodes_of,
+)
 from eos.local.broker_probe import live_brokers
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
-from eos.local.jars import BROKER_VERSION
 from eos.local.supervisor import BROKER, SUPERVISOR
 
 START_MS_MAX = 120_000
 STOP_MS_MAX = 60_000
 _POLL_S = 0.05
 _TRIES = 3  # another process may bind a free port before the broker does
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """State of an embedded cluster, read from its files and locks without starting it."""
-
-    root: Path
-    nodes: int
-    down: tuple[int, ...]  # numbers of the nodes that don't run
-    bootstrap: str  # addresses of the nodes that run
-    is_kept: bool
-    version: str
-
-    @property
-    def is_running(self) -> bool:
-        """Return whether all nodes run."""
-        return bool(self.nodes) and not self.down
-
-
-def status_of(root: Path) -> ClusterStatus:
-    root = root.resolve()
-    known = cluster_file.read(root)
-    nodes = _nodes(root, known)
-    up = [node for node in nodes if node.is_running]
-    return ClusterStatus(
-        root,
-        len(nodes),
-        tuple(node.number for node in nodes if node not in up),
-        _addresses(up),
-        (root / "keep").exists(),
-        known.get("version", BROKER_VERSION),
-    )
 
 
 class EmbeddedKafka:
@@ -112,7 +86,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        return _addresses(self._nodes)
+        return addresses_of(self._nodes)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -129,7 +103,7 @@ class EmbeddedKafka:
             try:
                 self._start(deadline)
             except BaseException:
-                self._stop_nodes(Deadline.after_ms(STOP_MS_MAX))
+                self._stop_started(Deadline.after_ms(STOP_MS_MAX))
                 use.close()
                 raise
             self._use = use
@@ -143,12 +117,10 @@ class EmbeddedKafka:
         with self._let_go(use, deadline) as is_unused:
             if is_unused and not (self.root / "keep").exists():
                 self._stop_nodes(deadline)
-                self._nodes[0].make_archive()
         for supervisor in self._supervisors.values():
             if supervisor.poll() is None:
-                supervisor.returncode = (
-                    0  # it continues for other users, so don't wait for this child
-                )
+                # It continues for other users, so don't wait for this child.
+                supervisor.returncode = 0
         self._supervisors.clear()
 
     def keep(self) -> None:
@@ -167,13 +139,12 @@ class EmbeddedKafka:
             return
         deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
         with exclusive(self.root / "start.lock", deadline):
-            self._nodes = _nodes(self.root, cluster_file.read(self.root))
+            self._nodes = nodes_of(self.root, cluster_file.read(self.root))
             with self._let_go(None, deadline) as is_unused:
                 # Only with the lock: else a supervisor could see no `keep` and stop its node first.
                 self.forget()
                 if is_unused and any(node.is_running for node in self._nodes):
                     self._stop_nodes(deadline)
-                    self._nodes[0].make_archive()
 
     def kill(self, number: int, deadline: Deadline | None = None) -> None:
         """Send SIGKILL to one node's JVM, and wait until it has ended."""
@@ -230,9 +201,9 @@ class EmbeddedKafka:
                 self._spawn(node)
             if self._wait_ready(deadline):
                 return
-            # Another process bound one of the ports after `_choose` had found it free. Stop all
-            # nodes and choose new ports.
-            self._stop_nodes(deadline)
+            # Another process bound one of the ports after `_choose` had found it free. If no node
+            # runs after this, `_layout` chooses new ports.
+            self._stop_started(deadline)
         raise start_errors.ports_taken(self.root, self._nodes)
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
@@ -245,7 +216,7 @@ class EmbeddedKafka:
             known["id"] = cluster_file.new_id()
             known |= {"version": self._version} if self._version else {}
         cluster_file.require_version(self.root, known, self._version)
-        nodes = _nodes(self.root, known)
+        nodes = nodes_of(self.root, known)
         existing = len(nodes)
         if nodes and self._count not in {None, existing}:
             raise UsageError(
@@ -257,7 +228,7 @@ class EmbeddedKafka:
         if not any(node.is_running for node in nodes):
             ports = self._choose([node.ports for node in nodes])
             known["ports"] = [[pair.client, pair.controller] for pair in ports]
-            nodes = _nodes(self.root, known)
+            nodes = nodes_of(self.root, known)
             cluster_file.write(self.root, known)
         elif self._port not in {None, port := nodes[0].ports.client}:
             raise UsageError(
@@ -354,12 +325,33 @@ class EmbeddedKafka:
         return True
 
     def _stop_nodes(self, deadline: Deadline) -> None:
-        for node in self._nodes:
-            node.signal(SUPERVISOR, signal.SIGTERM)
+        """Stop all nodes, whoever started them. The caller holds the exclusive lock on `users`.
+
+        Nodes of another Unix user can't be signalled. Without a user of the cluster, their
+        supervisors stop them once the caller has released that lock."""
+        try:
+            for node in self._nodes:
+                node.signal(SUPERVISOR, signal.SIGTERM)
+        except PermissionError:
+            return
         for node in self._nodes:
             self._wait_gone(node, deadline)
-        for one in self._supervisors.values():
-            one.wait()
+        self._stop_started(deadline)
+        self._nodes[0].make_archive()
+
+    def _stop_started(self, deadline: Deadline) -> None:
+        """Stop the nodes that this process has started. The others may have users.
+
+        A supervisor that has just begun holds no lock, and state.json is that of an earlier one. So
+        signal it as a child process."""
+        for supervisor in self._supervisors.values():
+            supervisor.terminate()
+        for number, supervisor in self._supervisors.items():
+            try:
+                supervisor.wait(deadline.left_ms / 1000)
+            except subprocess.TimeoutExpired:
+                supervisor.kill()
+            self._wait_gone(self._node(number), deadline)
         self._supervisors.clear()
 
     def _wait_gone(self, node: Node, deadline: Deadline) -> None:
@@ -384,13 +376,3 @@ class EmbeddedKafka:
 
     def _node(self, number: int) -> Node:
         return self._nodes[number - 1]
-
-
-def _nodes(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
-    version = known.get("version", BROKER_VERSION)
-    pairs = enumerate(known["ports"], 1)
-    return tuple(Node(number, root, Ports(*pair), version) for number, pair in pairs)
-
-
-def _addresses(nodes: Iterable[Node]) -> str:
-    return ",".join(f"{HOST}:{node.ports.client}" for node in nodes)

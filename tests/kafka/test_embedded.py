@@ -23,7 +23,8 @@ from eos import private_files
 from eos.errors import UnavailableError, UsageError
 from eos.local import broker_node, embedded_kafka
 from eos.local.broker_probe import live_brokers
-from eos.local.embedded_kafka import EmbeddedKafka, status_of
+from eos.local.cluster_status import status_of
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.file_locks import FileLock, is_held
 
 USER = """\
