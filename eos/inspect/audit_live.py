@@ -136,20 +136,20 @@ def _foreign_and_hanging(
 ) -> Iterator[Finding]:
     witness = last.witness if last else None
     for each in opened:
-        if each.owner == cluster.transactional_id:
+        if each.owner == cluster.transactional_id and not each.hangs:
             continue
         tp, producer = each.partition, each.producer
         place = (
             f"{tp} from offset {producer.transaction_start_offset} on: "
             f"producer id {producer.identity.producer_id}, epoch {producer.identity.epoch}"
         )
-        if each.owner:
-            message = f"a transaction of {each.owner!r} is open on {place}"
-            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
-        else:
+        if each.hangs:
             message = f"a transaction that no coordinator will end hangs on {place}"
             message += " (`kafka-transactions.sh abort` ends it)"
             yield Finding("hanging", message, witness=witness)
+        else:
+            message = f"a transaction of {each.owner_text} is open on {place}"
+            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
     known = {each.identity.producer_id for each in committed}
     for producer in producers.get(cluster.ledger_partition, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:

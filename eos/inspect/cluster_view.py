@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from uuid import uuid4
 
-from eos.deadline import Deadline
+from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import (
     DescribedProducer,
@@ -18,11 +19,14 @@ from eos.kafka.api import (
     TopicPartition,
 )
 from eos.kafka.client import KafkaClient
+from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends
 
 TIMEOUT_MS = 30_000
 _PAST_MS = 10_000  # for all queries about earlier ends together
+_MARKER_MS = 10_000  # limit of the wait for a transaction's markers after its end
 _UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
+_ID_NOT_FOUND = 105  # TRANSACTIONAL_ID_NOT_FOUND
 
 Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
 
@@ -31,14 +35,25 @@ Producers = Mapping[TopicPartition, Sequence[DescribedProducer]]
 class OpenTransaction:
     """A transaction that is open on a partition.
 
-    `owner` is its transactional id. It is empty if no coordinator knows the transaction. Then the
-    transaction hangs: no coordinator will end it.
+    `owner` is its transactional id. It is empty if the coordinators report none: then the
+    transaction hangs, or its owner is one that this user may not describe. `hangs` means that no
+    coordinator will end the transaction.
     """
 
     partition: TopicPartition
     producer: DescribedProducer
     owner: str
     phase: str
+    hangs: bool = False
+
+    @property
+    def place(self) -> tuple[TopicPartition, int, int]:
+        producer = self.producer
+        return self.partition, producer.identity.producer_id, producer.transaction_start_offset
+
+    @property
+    def owner_text(self) -> str:
+        return repr(self.owner) if self.owner else "an owner that this user may not DESCRIBE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +185,32 @@ class ClusterView:
         ]
 
     def open_transactions(self, producers: Producers) -> list[OpenTransaction]:
-        """Return the open transactions of these producers, with their owners."""
+        """Return the open transactions of these producers, with their owners.
+
+        A transaction only seems to hang in this case:
+
+        1. The partition's leader reports it as open.
+        2. Its owner ends it. Its marker may be written later.
+        3. The coordinator reports it as ended.
+
+        So this looks again, and leaves out a transaction whose marker is written within
+        `_MARKER_MS`.
+        """
+        found = {each.place: each for each in self._opened(producers)}
+        deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
+        while late := {each.partition for each in found.values() if each.hangs}:
+            if deadline.has_passed:
+                break
+            backoff.sleep(deadline)
+            now = {each.place: each for each in self._opened(self.producers(late))}
+            found = {
+                place: now[place] if each.hangs else each
+                for place, each in found.items()
+                if not each.hangs or place in now
+            }
+        return list(found.values())
+
+    def _opened(self, producers: Producers) -> Iterator[OpenTransaction]:
         opened = [
             (tp, producer)
             for tp, of_partition in sorted(producers.items())
@@ -178,20 +218,30 @@ class ClusterView:
             if producer.transaction_start_offset >= 0
         ]
         if not opened:
-            return []
+            return
         listed = {each.producer_id: each for each in self.client.list_transactions(_soon())}
-        found = []
+        is_unlisted = any(each.identity.producer_id not in listed for _, each in opened)
+        is_complete = is_unlisted and self._sees_all_owners()
         for tp, producer in opened:
             known = listed.get(producer.identity.producer_id)
-            over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
-            # The pipeline's own transaction does not hang, although it seems to, in this case:
-            # 1. The partition's leader reports it as open.
-            # 2. The transaction ends, and its marker is written.
-            # 3. The coordinator reports it as ended.
-            is_ours = known is not None and known.transactional_id == self.transactional_id
-            owner = known.transactional_id if known and (is_ours or not over) else ""
-            found.append(OpenTransaction(tp, producer, owner, known.phase if known else ""))
-        return found
+            if known is None:
+                yield OpenTransaction(tp, producer, "", "", is_complete)
+            else:
+                phase = TransactionPhase.of(known.phase)
+                hangs = phase is not None and phase.is_over
+                yield OpenTransaction(tp, producer, known.transactional_id, known.phase, hangs)
+
+    def _sees_all_owners(self) -> bool:
+        """Return whether the coordinators list all transactions to this user.
+
+        They leave out transactional ids that the user may not describe, without an error. To find
+        that out, ask for an id that nobody uses.
+        """
+        try:
+            self.client.transaction_state(uuid4().hex, _soon())
+        except EosError as error:
+            return error.fields.get("error") == _ID_NOT_FOUND
+        return True
 
     def _existing(
         self, partitions: Iterable[TopicPartition], client: KafkaClient

@@ -70,7 +70,7 @@ class PipelineStatus:
     @property
     def hanging(self) -> Sequence[OpenTransaction]:
         """Return the transactions that no coordinator will end."""
-        return [each for each in self.open if not each.owner]
+        return [each for each in self.open if each.hangs]
 
     @property
     def is_fine(self) -> bool:
@@ -122,15 +122,8 @@ def _rows(view: Snapshot) -> list[SourceRow]:
 def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:
     """Return open transactions on the ledger and targets, and those that block a source."""
     planned = view.planned
-    topics = {planned.names.ledger, *planned.sink_topics}
-    existing = view.client.topics(sorted(topics), short_deadline())
-    partitions = [
-        TopicPartition(name, number)
-        for name, info in existing.items()
-        if not info.error
-        for number in range(info.partitions)
-    ]
     own, blocked = view.cluster, [row.partition for row in rows if row.stable < row.latest]
+    partitions = own.partitions([planned.names.ledger, *planned.sink_topics])
     if not own.is_group_mirrored:
         return own.open_transactions(own.producers([*partitions, *blocked]))
     other = replace(own, client=own.source)

@@ -23,7 +23,7 @@ def lines(found: PipelineStatus, argument: str) -> Iterator[str]:
     yield f"committed    {_attempt(found.attempt)}"
     yield f"transaction  {_transaction(found)}"
     for each in found.open:
-        if each.owner != found.planned.names.transactional_id:
+        if each.hangs or not _is_own(found, each):
             yield f"             {_open(each)}"
     yield f"lag          {found.lag:,} offsets{_lag_by_partition(found.rows)}"
     yield f"waits for    {waits_for(found)}"
@@ -46,7 +46,7 @@ def as_json(found: PipelineStatus, argument: str) -> dict[str, Any]:
         else {"phase": state.phase, **state.identity._asdict()},
         "open": [
             {**each.partition._asdict(), "owner": each.owner, "phase": each.phase}
-            | {"from": each.producer.transaction_start_offset}
+            | {"from": each.producer.transaction_start_offset, "hangs": each.hangs}
             | each.producer.identity._asdict()
             for each in found.open
         ],
@@ -143,13 +143,13 @@ def _is_own(found: PipelineStatus, each: OpenTransaction) -> bool:
 
 def _open(each: OpenTransaction) -> str:
     tp, producer = each.partition, each.producer
-    owner_text = (
-        f"a transaction of {each.owner!r}"
-        if each.owner
-        else "a hanging transaction, which no coordinator will end,"
+    subject = (
+        "a hanging transaction, which no coordinator will end,"
+        if each.hangs
+        else f"a transaction of {each.owner_text}"
     )
     return (
-        f"{owner_text} is open on {tp} from offset "
+        f"{subject} is open on {tp} from offset "
         f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
     )
 

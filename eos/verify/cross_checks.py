@@ -15,7 +15,6 @@ from eos.finding import Finding, FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.kafka.api import TopicPartition
-from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, TableState
 from eos.verify.history import attempt_of
 
@@ -149,26 +148,15 @@ def check_coordinator(
     yield Finding("forged", message, ledger, last.ledger_offset, last)
 
 
-def is_late(each: OpenTransaction, transactional_id: str) -> bool:
-    """Return whether the pipeline's transaction is open in a partition although it has ended.
-
-    The coordinator may still have to write its marker there. If the transaction stays open, no
-    coordinator will end it.
-    """
-    state = TransactionPhase.of(each.phase)
-    return each.owner == transactional_id and state is not None and state.is_over
-
-
 def check_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[Finding]:
     for each in found:
-        is_stuck = is_late(each, transactional_id)
-        if each.owner == transactional_id and not is_stuck:
+        if each.owner == transactional_id and not each.hangs:
             continue
         tp, offset = each.partition, each.producer.transaction_start_offset
         producer = f"producer {each.producer.identity}"
         place = f"{tp} offset {offset}"
-        if each.owner and not is_stuck:
-            text = f"{place}: a transaction of {each.owner!r} ({producer}) is open here"
+        if not each.hangs:
+            text = f"{place}: a transaction of {each.owner_text} ({producer}) is open here"
             yield Finding("foreign", text, tp, offset, kind=FindingKind.FOREIGN)
         else:
             text = f"{place}: a transaction of {producer} hangs here: no coordinator will end it, "

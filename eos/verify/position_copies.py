@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from eos.checkpoint.offset_log import CheckpointState
-from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
 from eos.finding import Finding
 from eos.inspect.cluster_view import ClusterView, OpenTransaction
@@ -21,8 +20,6 @@ from eos.verify.cross_checks import LedgerLevel
 from eos.verify.delta_tables import Sinks, TableWrite
 from eos.verify.log_reader import TIMEOUT_MS
 from eos.verify.verification import Subject
-
-_MARKER_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def read_copies(
         _read_group(cluster, sources),
         _read_checkpoint(subject),
         cluster.transaction(TIMEOUT_MS),
-        _open_transactions(cluster, [cluster.ledger_partition, *sorted(targets)]),
+        cluster.open_transactions(cluster.producers([cluster.ledger_partition, *sorted(targets)])),
         subject.tables,
         delta_tables.read_tables(subject.tables),
     )
@@ -79,33 +76,6 @@ def read_copies(
 def _read_group(cluster: ClusterView, sources: Collection[TopicPartition]) -> Ends | None:
     has_offsets = bool(sources) and not cluster.is_group_mirrored
     return cluster.group_offsets(sources, TIMEOUT_MS) if has_offsets else {}
-
-
-def _open_transactions(
-    cluster: ClusterView, partitions: list[TopicPartition]
-) -> list[OpenTransaction]:
-    """Return the transactions that are open in these partitions.
-
-    After the pipeline's coordinator ended a transaction, it may stay open in a partition until its
-    marker is written. Such a transaction is left out, unless it stays open for `_MARKER_MS`.
-    """
-
-    def is_late(each: OpenTransaction) -> bool:
-        return cross_checks.is_late(each, cluster.transactional_id)
-
-    deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
-    found = cluster.open_transactions(cluster.producers(partitions))
-    late = {_place(each): each for each in found if is_late(each)}
-    while late and not deadline.has_passed:
-        backoff.sleep(deadline)
-        producers = cluster.producers({partition for partition, _ in late})
-        now = {_place(each) for each in cluster.open_transactions(producers)}
-        late = {place: each for place, each in late.items() if place in now}
-    return [*(each for each in found if not is_late(each)), *late.values()]
-
-
-def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
-    return each.partition, each.producer.transaction_start_offset
 
 
 def _read_checkpoint(subject: Subject) -> CheckpointState | str:

@@ -248,7 +248,7 @@ class Verification:
             if deadline.has_passed:
                 self._stuck.add(tp)
             found = self._cluster.open_transactions(self._cluster.producers([tp]))
-            if any(not each.owner for each in found):
+            if any(each.hangs for each in found):
                 self._stuck.add(tp)  # no coordinator will end it
             backoff.sleep(deadline)
             bounds = self._reader.bounds([tp])[tp]

@@ -13,8 +13,8 @@ import pytest
 from support.copies.audit import CopyingPipeline
 from support.kafka.brokers import SegmentBatch, batch_at, edit_log
 
+from eos.inspect import cluster_view
 from eos.local.embedded_kafka import EmbeddedKafka
-from eos.verify import position_copies
 
 RECORD_BYTES = 16  # of each record here, with its lengths
 HEADER_BYTES = 61
@@ -184,7 +184,7 @@ def damaged(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_changed_is_found(damaged, name, monkeypatch):
-    monkeypatch.setattr(position_copies, "_MARKER_MS", 300)  # for a marker that will never come
+    monkeypatch.setattr(cluster_view, "_MARKER_MS", 300)  # for a marker that will never come
     case, one = CASES[name], damaged[name]
     told = one.of.found()
     smallest = told["smallest"]

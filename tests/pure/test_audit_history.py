@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from eos.audit.history import findings, summary, transactions
 from eos.errors import KafkaRefusedError
+from eos.inspect import cluster_view
 from eos.inspect.audit_live import live
 from eos.inspect.audit_render import AuditResult, as_json, lines
 from eos.inspect.cluster_view import ClusterView
@@ -162,6 +164,8 @@ class Cluster:
         }
         self.listed = [ListedTransaction("eos.p", 9, "CompleteCommit")]
         self.state = DescribedTransaction("CompleteCommit", Identity(9, 4), 60_000)
+        self.other_id = 105  # the answer to a request for any other transactional id
+        self.then: list[Callable[[Cluster], None]] = []  # after each list of transactions
 
     def topics(self, names, _deadline):
         return {name: TopicInfo(topic_id="id", partitions=1, error=0) for name in names}
@@ -185,17 +189,36 @@ class Cluster:
         return {tp: CommittedOffset(self.group[tp]) for tp in partitions if tp in self.group}
 
     def transaction_state(self, transactional_id, _deadline):
-        assert transactional_id == "eos.p"
+        if transactional_id != "eos.p":
+            raise KafkaRefusedError("example", "refused", error=self.other_id)
         if self.state is None:
             raise KafkaRefusedError("example", "TRANSACTIONAL_ID_NOT_FOUND")
         return self.state
 
     def list_transactions(self, _deadline):
-        return self.listed
+        listed = list(self.listed)
+        if self.then:
+            self.then.pop(0)(self)
+        return listed
 
 
 def hangs(cluster):
     cluster.producers[OUT].append(DescribedProducer(Identity(5, 1), 3, 77))
+
+
+def has_an_owner_that_is_not_listed(cluster):
+    hangs(cluster)
+    cluster.other_id = 53  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def ends_meanwhile(cluster):
+    hangs(cluster)
+    cluster.listed.append(ListedTransaction("somebody", 5, "CompleteCommit"))
+    cluster.then = [lambda _: None, lambda _: cluster.producers[OUT].pop()]
+
+
+def ours_never_ends(cluster):
+    cluster.producers[OUT] = [DescribedProducer(Identity(9, 4), 3, 77)]
 
 
 def foreign(cluster):
@@ -248,6 +271,9 @@ def wrote_more(cluster):
     [
         (lambda _: None, []),
         (hangs, ["hanging"]),
+        (has_an_owner_that_is_not_listed, ["foreign"]),
+        (ends_meanwhile, []),
+        (ours_never_ends, ["hanging"]),
         (foreign, ["foreign"]),
         (ours_is_open, []),
         (writes_the_ledger, ["foreign"]),
@@ -260,7 +286,8 @@ def wrote_more(cluster):
         (wrote_more, ["differs"]),
     ],
 )
-def test_the_cluster_says_something_else(happens, cases):
+def test_the_cluster_says_something_else(happens, cases, monkeypatch):
+    monkeypatch.setattr(cluster_view, "_MARKER_MS", 300)
     cluster = Cluster()
     happens(cluster)
     seen = live(ClusterView(cluster, "eos.p", "eos.p", "l"), transactions(history()))

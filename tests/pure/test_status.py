@@ -19,7 +19,10 @@ from support.verbs import status
 from eos.audit import rows
 from eos.audit.table import TransactionsTable
 from eos.errors import UnavailableError, UsageError
-from eos.kafka.api import Identity
+from eos.inspect import status_render
+from eos.inspect.cluster_view import OpenTransaction
+from eos.inspect.status import PipelineStatus
+from eos.kafka.api import DescribedProducer, Identity, TopicPartition
 from eos.ledger.record import Kind, LedgerRecord, Position
 from eos.local.file_locks import FileLock
 from eos.startup.liveness import Liveness, liveness_of
@@ -143,3 +146,14 @@ def test_without_a_name_all_pipelines_of_the_state_root_are_listed(
     (tmp_path / "conf" / "remote.yaml").write_text("state: {root: 'hdfs://name:8020/eos'}\n")
     with raises("state_root_remote", UsageError):
         status(["--profile", "remote"])
+
+
+@pytest.mark.parametrize(("hangs", "is_fine"), [(False, True), (True, False)])
+def test_a_transaction_whose_owner_is_not_listed_need_not_hang(hangs: bool, is_fine: bool) -> None:
+    producer = DescribedProducer(Identity(8, 0), 3, 41)
+    opened = OpenTransaction(TopicPartition("in", 0), producer, "", "", hangs)
+    found = PipelineStatus(plan(), Liveness.NO, open=[opened])
+    assert found.is_fine is is_fine
+    text = "\n".join(status_render.lines(found, "orders"))
+    assert ("find-hanging" in text) is hangs
+    assert ("a transaction of an owner that this user may not DESCRIBE is open" in text) is is_fine

@@ -159,17 +159,17 @@ def test_whose_the_newest_record_is(mine, newest, cases):
 
 
 @pytest.mark.parametrize(
-    ("owner", "phase", "case"),
+    ("owner", "hangs", "case"),
     [
-        ("me", "Ongoing", []),
-        ("me", "PrepareCommit", []),
-        ("me", "CompleteCommit", ["hanging"]),
-        ("", "", ["hanging"]),
-        ("somebody", "Ongoing", ["foreign"]),
+        ("me", False, []),
+        ("me", True, ["hanging"]),
+        ("", True, ["hanging"]),
+        ("", False, ["foreign"]),
+        ("somebody", False, ["foreign"]),
     ],
 )
-def test_what_is_open(owner, phase, case):
-    one = OpenTransaction(A, DescribedProducer(Identity(8, 0), 3, 41), owner, phase)
+def test_what_is_open(owner, hangs, case):
+    one = OpenTransaction(A, DescribedProducer(Identity(8, 0), 3, 41), owner, "", hangs)
     found = list(check_open([one], "me"))
     assert [each.case for each in found] == case
     assert {(each.at, each.offset) for each in found} <= {(A, 41)}
