@@ -21,8 +21,8 @@ _TOKEN = re.compile(
 )
 INPUT = "input"  # the name of a step's input
 _BEGINNINGS = {"select", "with", "from", "values", "table"}
-# A statement that begins with WITH or FROM may still write.
-_WRITES = {"insert", "update", "delete", "merge"}
+# A statement that begins with WITH or FROM may still write: the words that do, and what follows.
+_WRITES = {"insert": ("into", "overwrite", "with"), "merge": ("into", "with"), "delete": ("from",)}
 
 # fmt: off
 _KEYWORDS = frozenset({
@@ -83,21 +83,51 @@ def tokens(text: str) -> Iterator[Token]:
 def not_a_query(text: str) -> str:
     """Return why the text can't be a transform step of a pipeline; "" if it can be."""
     found = list(tokens(text))
-    first = next((token.text for token in found if token.text != "("), "")
+    first, write = _first_word(found), _write_in(found)
     if not first:
         return "expected a query, got only comments" if text.strip() else "expected a query"
     if first not in _BEGINNINGS:
         return f"expected a query (SELECT, WITH, FROM ...), got a statement with `{first.upper()}`"
-    for token, after in zip(found, [*found[1:], Token("", 0)], strict=True):
-        if (
-            not token.is_quoted
-            and token.text in _WRITES
-            and after.text in {"into", "overwrite", "from"}
-        ):
-            return f"expected a query that only reads, got one with `{token.text.upper()}`"
+    if write:
+        return f"expected a query that only reads, got one with `{write.upper()}`"
     if any(token.text == ";" for token in found[:-1]):
         return "expected one query, got several: write a step for each"
     return _sorts(text, found) or _unfinished(text, found, "a query")
+
+
+def is_query(text: str) -> bool:
+    """Return whether the text is a query that only reads. Spark runs other statements at once."""
+    found = list(tokens(text))
+    return _first_word(found) in _BEGINNINGS and not _write_in(found)
+
+
+def _first_word(found: list[Token]) -> str:
+    return next((token.text for token in found if token.text != "("), "")
+
+
+def _write_in(found: list[Token]) -> str:
+    """Return the word by which a text writes, although it begins like a query; "" if it only reads.
+
+    INSERT follows WITH or FROM somewhere. The other words follow the last bracket of WITH, and may
+    be names of columns elsewhere.
+    """
+    for number, token in enumerate(found[:-1]):
+        is_place = token.text == "insert" or (number > 0 and found[number - 1].text == ")")
+        if token.is_quoted or not is_place:
+            continue
+        if found[number + 1].text in _WRITES.get(token.text, ()):
+            return token.text
+        if token.text == "update" and _is_set([each.text for each in found[number + 1 :]]):
+            return token.text
+    return ""
+
+
+def _is_set(words: list[str]) -> bool:
+    """Return whether the words after UPDATE are a table's name, perhaps an alias, and SET."""
+    at = 1
+    while words[at : at + 1] == ["."]:
+        at += 2
+    return "set" in [word for word in words[at : at + 3] if word != "as"][:2]
 
 
 def not_a_condition(text: str) -> str:

@@ -9,13 +9,13 @@ raise TransformError. This applies only to the thread that is inside a transform
 from __future__ import annotations
 
 import functools
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from eos.errors import TransformError
+from eos.sql_text import is_query
 
 _ACTION = "remove the call: code that counts, collects or prints rows belongs in a test"
 _WRITE = "remove the call and return the DataFrame: the pipeline file's sinks write its rows"
@@ -113,13 +113,6 @@ _UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUD
 # fmt: on
 
 
-# Matches a query, after comments and brackets. Any other text is a command, which Spark runs at
-# once. The pattern of a comment can't match beyond the comment's end. Otherwise a command between
-# two comments could pass as part of one comment, and the match could take exponential time.
-_COMMENT = r"--[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
-_QUERY = re.compile(rf"(?:\s|\(|{_COMMENT})*(?:select|with|from|values|table)\b", re.IGNORECASE)
-
-
 class _Inside(threading.local):
     function: str = ""
 
@@ -137,8 +130,8 @@ def guard(function: str) -> Iterator[None]:
     Errors name the transform `function`."""
     before = _inside.function
     _install()
-    _inside.function = function
     try:
+        _inside.function = function
         yield
     finally:
         _inside.function = before
@@ -149,11 +142,13 @@ def _install() -> None:
     global _depth
     with _lock:
         _depth += 1
-        if _depth > 1:
-            return
-        for owner, name, instead in _replacements():
-            _originals.append((owner, name, owner.__dict__[name]))
-            setattr(owner, name, instead)
+        try:
+            for owner, name, instead in _replacements() if _depth == 1 else ():
+                _originals.append((owner, name, owner.__dict__[name]))
+                setattr(owner, name, instead)
+        except BaseException:  # perhaps an interrupt: the next guard has to install all of them
+            _uninstall()
+            raise
 
 
 @functools.cache
@@ -180,13 +175,16 @@ def _replacements() -> list[tuple[type, str, Any]]:
 
 
 def _remove() -> None:
-    global _depth
     with _lock:
-        _depth -= 1
-        if _depth == 0:
-            while _originals:
-                owner, name, original = _originals.pop()
-                setattr(owner, name, original)
+        _uninstall()
+
+
+def _uninstall() -> None:
+    global _depth
+    _depth -= 1
+    while _originals and not _depth:
+        owner, name, original = _originals.pop()
+        setattr(owner, name, original)
 
 
 def blocked() -> list[tuple[type, dict[str, str]]]:
@@ -261,7 +259,7 @@ def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def sql(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
-        if not _QUERY.match(query):
+        if not is_query(query):
             _refuse("SparkSession.sql", "only queries (SELECT, WITH, FROM ...) are allowed here")
         # If the query names a DataFrame, as in `FROM {rows}`, PySpark creates a temporary view for
         # it. Inside a transform that method is rejected, so `allowed` switches the check off while

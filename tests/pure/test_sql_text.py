@@ -23,6 +23,7 @@ from eos.sql_text import (
         "TABLE input",
         "SELECT 'INSERT INTO t; DROP', `delete` FROM input",
         "SELECT insert, update AS into_x FROM input",
+        "SELECT a, update FROM input JOIN (SELECT delete FROM b) update ON a.set = update.set",
     ],
 )
 def test_a_query_is_one(text):
@@ -38,6 +39,9 @@ def test_a_query_is_one(text):
         ("INSERT INTO x SELECT 1", "got a statement with `INSERT`"),
         ("WITH a AS (SELECT 1) INSERT INTO x SELECT * FROM a", "got one with `INSERT`"),
         ("FROM input INSERT OVERWRITE x SELECT *", "got one with `INSERT`"),
+        ("WITH a AS (SELECT 1) UPDATE c.`t` AS t SET x = 1", "got one with `UPDATE`"),
+        ("WITH a AS (SELECT 1) DELETE FROM t", "got one with `DELETE`"),
+        ("WITH a AS (SELECT 1) MERGE WITH SCHEMA EVOLUTION INTO t", "got one with `MERGE`"),
         ("SELECT 1; SELECT 2", "expected one query, got several"),
         ("amount > 3", "got a statement with `AMOUNT`"),
     ],

@@ -145,6 +145,9 @@ def test_a_pivot_names_its_values() -> None:
         "/* a **/ -- b\n SET x = 1 /**/ (SELECT 1)",
         "/**/" * 40 + "INSERT INTO t SELECT 1",  # each comment doubled the time
         "/*" + "a*" * 10_000,
+        "WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a",
+        "FROM {rows} INSERT OVERWRITE t SELECT *",
+        "WITH a AS (SELECT 1) UPDATE t SET x = 1",
     ],
 )
 def test_a_command_is_refused_whatever_comments_are_around_it(command: str) -> None:
@@ -165,6 +168,22 @@ def test_outside_of_a_transform_all_is_as_it_was() -> None:
         assert before != [owner.__dict__.get(name) for owner, name in REFUSED]
     assert before == [owner.__dict__.get(name) for owner, name in REFUSED]
     assert "pivot_col" in inspect.signature(GroupedData.pivot).parameters
+
+
+def test_an_interrupt_while_methods_are_replaced_leaves_none_replaced(monkeypatch) -> None:
+    before = [owner.__dict__.get(name) for owner, name in REFUSED]
+
+    def interrupted() -> Iterator[tuple[type, str, object]]:
+        yield DataFrame, "collect", None
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eos.transform.guard._replacements", interrupted)
+        with pytest.raises(KeyboardInterrupt), guard("tests:step"):
+            pass
+    assert before == [owner.__dict__.get(name) for owner, name in REFUSED]
+    with guard("tests:step"), raises("transform_call_forbidden", TransformError):
+        object.__new__(DataFrame).collect()
 
 
 def test_what_refuses_is_made_once() -> None:
