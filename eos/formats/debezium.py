@@ -13,6 +13,8 @@ from eos.config import avro
 
 _OPERATIONS = ("c", "r", "u", "d", "t", "m")
 _WITH_A_ROW = ("c", "r", "u")
+# The milliseconds that a timestamp can have. Beyond them `timestamp_millis` fails the whole task.
+_IN_RANGE = "BETWEEN -9223372036854775 AND 9223372036854775"
 
 
 def json_schema(row: str) -> str:
@@ -47,7 +49,8 @@ def require_event(schema: str) -> None:
 def column(record: str, name: str, *, is_json: bool) -> str:
     """Return SQL for a column of an event. `record` is the parsed struct."""
     if name == "source_ts":
-        return f"timestamp_millis({_part(record, 'source.ts_ms', is_json=is_json)})"
+        millis = _part(record, "source.ts_ms", is_json=is_json)
+        return f"IF({millis} {_IN_RANGE}, timestamp_millis({millis}), NULL)"
     return _part(record, name, is_json=is_json)
 
 
@@ -69,6 +72,10 @@ def wrong_with(
         (
             f"{op} IN ({with_row}) AND {after} IS NULL",
             f"the {subject} is no whole Debezium event: it has no `after`",
+        ),
+        (
+            f"{_part(record, 'source.ts_ms', is_json=is_json)} NOT {_IN_RANGE}",
+            f"the {subject} has a `source.ts_ms` that is no timestamp",
         ),
     ]
     for each in required:

@@ -124,6 +124,9 @@ def test_what_is_no_event_is_malformed(spark):
         "is no Debezium event": event("z", None, row(1)),
         "no Debezium event": {"schema": {}, "payload": None},
         "not fit its schema": 3,
+        "has a `source.ts_ms` that is no timestamp": event(
+            "c", None, row(1), source={"ts_ms": 2**63 - 1}
+        ),
     }
     values = [json.dumps(each).encode() for each in (good, *odd.values())]
     coding, frame = decoding(json=ROW), records(spark, values)
@@ -143,6 +146,7 @@ def test_avro_events_are_read_by_their_schema(spark):
             (0, None, (1, "new"), (AT_MS,), "c"),
             (1, (1, "new"), None, (AT_MS,), "d"),
             (2, None, None, (AT_MS,), "u"),
+            (3, None, (2, "new"), (-(2**63),), "c"),
         ],
         "n INT, before STRUCT<id: BIGINT, state: STRING>, after STRUCT<id: BIGINT, state: STRING>, "
         "source STRUCT<ts_ms: BIGINT>, op STRING",
@@ -162,5 +166,6 @@ def test_avro_events_are_read_by_their_schema(spark):
     dead = [each["__eos_error"] for each in coding.dead_letters(frame).collect()]
     assert dead == [
         "the value is no whole Debezium event: it has no `after`",
+        "the value has a `source.ts_ms` that is no timestamp",
         "the value is no Avro record of its schema",
     ]
