@@ -26,6 +26,18 @@ def cut(pipeline: str, topic: str, problem: str, offset: int) -> PromiseBrokenEr
     )
 
 
+def unreadable(pipeline: str, topic: str, reason: object) -> PromiseBrokenError:
+    """Return the error for a record of this process that no startup could read back."""
+    return PromiseBrokenError(
+        "ledger_record_invalid",
+        f"{pipeline}: the next record for the ledger {topic!r} was not sent, because no startup "
+        f"could read it back ({reason})",
+        hint="nothing was committed with it. If the message names a value of the profile or the "
+        "environment, correct it. Otherwise report this as a bug of spark-eos",
+        topic=topic,
+    )
+
+
 @contextmanager
 def must_exist(pipeline: str, topic: str) -> Iterator[None]:
     """Replace a broker's "unknown topic" error by the error for a deleted ledger, in this

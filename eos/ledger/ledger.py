@@ -31,6 +31,8 @@ from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.record_reader import StoredRecord
+from eos.kafka.records.batch_headers import Batch, batches
+from eos.kafka.records.parser import stored_records
 from eos.ledger import errors
 from eos.ledger.decoder import decoded
 from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, encoded, stamped
@@ -209,10 +211,23 @@ class Ledger:
         """Write a record in the open transaction of `identity`, and return its offset. `send` is
         the coordinator's `produce`. Raise if the record does not directly follow what this process
         has read."""
+        blob = stamped(record, identity)
+        self._require_readable(blob)
         with errors.must_exist(self._pipeline, self.partition.topic):
-            written = send({self.partition: stamped(record, identity)}, deadline)
+            written = send({self.partition: blob}, deadline)
         self.require_follows(written[self.partition], deadline)
         return written[self.partition]
+
+    def _require_readable(self, blob: bytes) -> None:
+        """Raise unless the record can be read back. Once committed, it would stop each startup."""
+        try:
+            for batch in batches(blob):
+                assert isinstance(batch, Batch)
+                for stored in stored_records(batch):
+                    self._decode(stored)
+        except PromiseBrokenError as error:
+            reason = error.__cause__ or error.message
+            raise errors.unreadable(self._pipeline, self.partition.topic, reason) from error
 
     def require_follows(self, offset: int, deadline: Deadline) -> None:
         """Raise unless the record that this process wrote at `offset` directly follows the end that

@@ -79,7 +79,8 @@ class LagWatch:
             next((now - at for at, end in seen if end > totals[topic]), 0.0)
             for topic, seen in known
         ]
-        return round(max(waited) * 1000) if waited else None
+        # `poll`, in the watch's thread, may have added an end after `now` was read.
+        return max(0, round(max(waited) * 1000)) if waited else None
 
     def poll(self) -> None:
         progress = None

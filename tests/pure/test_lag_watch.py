@@ -114,3 +114,17 @@ def test_the_last_values_are_those_of_the_end() -> None:
         run.newest = {"a": {"0": 3}}
     (lag,) = run.told.events
     assert lag == events.SourceLag({"a": 3}, {"a": 3}, {"a": 0.0})
+
+
+def test_an_end_that_is_seen_meanwhile_makes_no_lag_negative() -> None:
+    """The ledger's decoder rejects a negative lag."""
+    run = Run()
+    run.committed, run.newest = {A0: 0}, {"a": {"0": 9}}
+
+    def polled() -> float:  # the watch's thread runs between `lag_ms`'s clock and its ends
+        run.now, run.watch._clock = 1.0, lambda: run.now
+        run.poll()
+        return 0.0
+
+    run.watch._clock = polled
+    assert run.watch.lag_ms({A0: 0}) == 0

@@ -7,8 +7,10 @@ import threading
 
 import pytest
 from support.doubles import Work
+from support.errors import raises
 from support.simulated_broker.runs import SIZE, SOURCE, FewTries, World, step
 
+from eos.errors import PromiseBrokenError
 from eos.ledger.record import Ends, Position
 from eos.transaction import micro_batch as module
 
@@ -57,6 +59,18 @@ def test_the_lag_is_that_after_the_micro_batch() -> None:
     world.run(1)
     assert "lag_ms" not in world.ledger_body()["attempt"], "it was not known"
     assert asked == [{SOURCE: SIZE}, {SOURCE: 2 * SIZE}]
+
+
+def test_a_record_that_could_not_be_read_back_is_not_sent() -> None:
+    """Once committed, it would stop each startup."""
+    world = World()
+    world.batches.measures.lag_ms = lambda _: -4
+    with raises("ledger_record_invalid", PromiseBrokenError) as caught:
+        world.run(0)
+    assert "attempt.lag_ms is -4" in caught.value.message
+    world.batches.measures.lag_ms = lambda _: 4
+    world.run(0)
+    world.check(1)
 
 
 def test_a_lag_that_fails_does_not_touch_the_micro_batch() -> None:
