@@ -1,10 +1,9 @@
 """Was each record that dedup dropped accepted before, or fenced by its producer's newer epoch?
 
-The ledger record of an attempt claims how many records dedup dropped, by reason. For the producers
-with the most dropped records it also has the first and the last offset. The proof comes from the
-source alone: `eos verify` reads it again from its beginning, and compares the records' stamps
-(producer id, epoch, sequence). The claims of many attempts are collected and proven together. A
-record that dedup rejected as a dead letter was read but not accepted, so it proves nothing.
+The proof of a ledger record's claim comes from the source alone: `eos verify` reads it again from
+its beginning, and compares the records' stamps (producer id, epoch, sequence). The claims of many
+attempts are collected and proven together. A record that dedup rejected as a dead letter was read
+but not accepted, so it is no earlier copy. With `scope: producer`, it may still fence older epochs.
 """
 
 from __future__ import annotations
@@ -18,59 +17,17 @@ import numpy as np
 
 from eos.finding import Finding, FindingKind, Witness
 from eos.kafka.api import TopicPartition
-from eos.producers.sequences import Ints
 from eos.verify.dead_letters import Refused
+from eos.verify.drop_claims import REASONS, DropClaim, ProducerSpan, claim_of
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
-from eos.verify.proofs import Proofs, TooManyError, proofs
+from eos.verify.proofs import Proofs, TooManyError, has_epoch, proofs, with_epochs
 from eos.verify.record_order import Order, RecordPosition
-from eos.verify.stamps import Stamps, hash_of
+from eos.verify.stamps import Stamps, hash_of, joined
 
-REASONS = ("duplicate", "fenced")
 # Collected claims are proven once they are of this many attempts, or name this many producers.
 ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000
-_NO_OFFSETS: Ints = np.zeros(0, np.int64)
 SHOWN_MAX = 100  # dropped records that are listed with their proof
-
-
-class ProducerSpan(NamedTuple):
-    """The ledger's claim about one producer in one partition: records dropped for one reason."""
-
-    producer: str
-    reason: str
-    records: int
-    first: int
-    last: int
-
-
-@dataclass(slots=True)
-class DropClaim:
-    """The ledger's claim about the records that dedup dropped in one attempt.
-
-    `proven` counts the proven records by reason, and those with any reason as `all`, each once.
-    `offsets` has the offsets of the latter, if the attempt dropped records for several reasons.
-    `has_witness` is true if a producer's span was reported as unproven. Then no finding is added
-    for the attempt's totals.
-    """
-
-    witness: Witness
-    ranges: Mapping[TopicPartition, tuple[int, int]]
-    dropped: Mapping[str, int]
-    spans: Mapping[TopicPartition, Sequence[ProducerSpan]]
-    proven: Counter[str] = field(default_factory=Counter)
-    offsets: dict[TopicPartition, Ints] = field(default_factory=dict)
-    has_witness: bool = False
-
-    def add(self, tp: TopicPartition, part: Proofs, reasons: Sequence[str]) -> None:
-        """Count the proofs of records in one partition, for some of the reasons."""
-        by_reason = {"duplicate": part.before >= 0, "fenced": part.newer >= 0}
-        self.proven.update({name: int(by_reason[name].sum()) for name in reasons})
-        proven = part.offset[np.logical_or.reduce([by_reason[name] for name in reasons])]
-        if len(self.dropped) > 1:
-            known = self.offsets.get(tp, _NO_OFFSETS)
-            proven = np.setdiff1d(proven, known)
-            self.offsets[tp] = np.concatenate((known, proven))
-        self.proven["all"] += len(proven)
 
 
 class ProvenDrop(NamedTuple):
@@ -164,18 +121,12 @@ class DropCheck:
             first = covered.pop()[0] if is_adjacent else start
             if first < end:
                 covered.append((first, end))
-        verdicts = each.dedup.get("verdicts", {})
-        dropped = {name: int(verdicts[name]) for name in REASONS if verdicts.get(name)}
-        if not dropped:
+        claim = claim_of(each)
+        if claim is None:
             return
-        spans: dict[TopicPartition, list[ProducerSpan]] = {}
-        for topic, partition, producer, reason, *numbers in each.dedup.get("producers", ()):
-            if reason in REASONS:
-                one = ProducerSpan(str(producer), reason, *map(int, numbers))
-                spans.setdefault(TopicPartition(topic, partition), []).append(one)
-                self._spans += 1
-        self.records.update(dropped)
-        self._claims.append(DropClaim(each.witness, each.ranges, dropped, spans))
+        self._spans += sum(map(len, claim.spans.values()))
+        self.records.update(claim.dropped)
+        self._claims.append(claim)
         if len(self._claims) >= ATTEMPTS_MAX or self._spans >= PRODUCERS_MAX:
             self.prove()
 
@@ -199,25 +150,49 @@ class DropCheck:
             self._refused = self.letters()
             if self.is_spread:
                 self._prove_together(logs, claims, is_cut)
+            accepted = self._accepted_epochs(logs, claims)
             for tp, log in logs.items():
-                self._prove(tp, log, claims)
+                self._prove(tp, log, claims, accepted, log.is_cut if accepted is None else is_cut)
         except TooManyError as error:
             self._report_unread(claims, f"there are {error}")
             return
         for claim in claims:
             self._settle(claim, is_cut)
 
-    def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[DropClaim]) -> None:
+    def _accepted_epochs(
+        self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim]
+    ) -> Stamps | None:
+        """Return the first accepted record of each producer and epoch, in any partition.
+
+        With `scope: producer` a rejected record fences older epochs if dedup knows its epoch.
+        Return None if no rejected record can have fenced one.
+        """
+        if not (self.is_spread and self._refused and any("fenced" in c.dropped for c in claims)):
+            return None
+        known = joined([])
+        for tp, log in logs.items():
+            for each in map(self._examine(tp, claims), log.stamps()):
+                known = with_epochs(known, each)
+        return known
+
+    def _prove(
+        self,
+        tp: TopicPartition,
+        log: Log,
+        claims: Sequence[DropClaim],
+        fencing: Stamps | None,
+        is_cut: bool,
+    ) -> None:
         """Prove dropped records of one partition by earlier records of the same partition."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
-        examined = self._examine(tp, claims)
+        examined = self._examine(tp, claims, fencing)
         for found in proofs(lambda: map(examined, log.stamps())):
             for number, claim in enumerate(claims):
                 if tp in claim.ranges:
                     part = found.between(*claim.ranges[tp])
                     self._add(tp, (number, claim), part, proven, reasons)
-        self._compare(claims, proven, log.is_cut)
+        self._compare(claims, proven, is_cut)
 
     def _prove_together(
         self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim], is_cut: bool
@@ -259,7 +234,7 @@ class DropCheck:
                 self._account(tp, span, part, known, order)
 
     def _examine(
-        self, tp: TopicPartition, claims: Iterable[DropClaim]
+        self, tp: TopicPartition, claims: Iterable[DropClaim], fencing: Stamps | None = None
     ) -> Callable[[Stamps], Stamps]:
         """Return a function that removes the stamps of records that can't be a proof.
 
@@ -284,9 +259,12 @@ class DropCheck:
             for start, end in covered:  # ranges overlap if an operator moved the position back
                 low, high = np.searchsorted(stamps.offset, [start, end])
                 times[low:high] += 1
+            is_read = times > 0
             times -= np.searchsorted(refused, stamps.offset, side="right")
             times += np.searchsorted(refused, stamps.offset)
             is_accepted = times > 0
+            if fencing is not None:
+                is_accepted |= is_read & has_epoch(fencing, stamps)
             if ids is not None:
                 is_accepted &= np.isin(stamps.producer, ids)
             return stamps.where(is_accepted)

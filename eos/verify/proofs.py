@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eos.kafka.records.varint import Ints
+from eos.producers.sequences import Flags
 from eos.verify.stamps import Stamps, joined
 
 KEYS_MAX = 2_000_000  # stamps in memory; 160 bytes each during the sort
@@ -63,7 +64,7 @@ def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> 
     """
     known, kept, count = joined([]), [], 0
     for chunk in chunks():
-        known = _with_epochs(known, chunk)
+        known = with_epochs(known, chunk)
         count += len(chunk)
         if count <= keys_max:
             kept.append(chunk)
@@ -95,7 +96,7 @@ class _Epochs:
         return np.where(from_ < stamps.offset, from_, -1)
 
 
-def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
+def with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
     """Return the first record of each producer and epoch, in `known` or `chunk`."""
     both = joined([known, chunk])
     ordered = both.where(np.lexsort((both.offset, both.epoch, both.producer)))
@@ -103,6 +104,17 @@ def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
     if len(found) > EPOCHS_MAX:
         raise TooManyError(f"more than {EPOCHS_MAX:,} producers and epochs")
     return found
+
+
+def has_epoch(known: Stamps, stamps: Stamps) -> Flags:
+    """Return whether `known` has a record of each stamp's producer and epoch."""
+    both = joined([known, stamps])
+    order = np.lexsort((np.arange(len(both)), both.epoch, both.producer))
+    is_first = _begins(both.producer[order], both.epoch[order])
+    heads = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
+    found = np.empty(len(order), np.bool_)
+    found[order] = heads < len(known)
+    return found[len(known) :]
 
 
 def _replaced(known: Stamps) -> _Epochs:

@@ -42,7 +42,7 @@ class Order:
         self._turns: dict[TopicPartition, tuple[Ints, Ints, Ints]] = {}
         for tp in partitions:
             read = [(*each[tp], turn) for turn, each in enumerate(attempts) if tp in each]
-            rows = np.array([each for each in read if each[0] < each[1]], np.int64).reshape(-1, 3)
+            rows = np.array(read, np.int64).reshape(-1, 3)
             self._turns[tp] = rows[:, 0], rows[:, 1], rows[:, 2]
 
     def placed(self, at: TopicPartition, stamps: Stamps) -> Stamps:
