@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -163,9 +162,9 @@ class Job:
         Raise EosError if the job can't start.
         """
         self._require_streaming()
-        trigger: dict[str, Any] = {"every": every}
-        if available_now or once:
-            trigger = {"available_now": True} if available_now else {"once": True}
+        ends = {"available_now": available_now, "once": once}
+        trigger: dict[str, Any] = {key: True for key, is_set in ends.items() if is_set}
+        trigger = trigger or {"every": every}
         settings = {"trigger": trigger, "output_mode": output_mode}
         pipeline = self._pipeline({**settings, "transaction": {"timeout": transaction_timeout}})
         options = RunOptions(take_over=take_over, accepts_state_loss=accept_state_loss)
@@ -223,15 +222,7 @@ class Job:
                 f"the job {self.name!r} writes a DataFrame that is not streaming",
                 hint='`job.run(id="2026-11-23")` writes it once, however often it is called',
             )
-        if self.tables:
-            raise UsageError(
-                "job_table_unsupported",
-                f"the job {self.name!r} writes the Delta table {self.tables[0]['path']}, but its "
-                "source is a DataFrame: after a crash, rows that only the topics have could not be "
-                "read again for the table",
-                hint="read the topics with eos.read_kafka, or write the table by a second job that "
-                "reads the target topic",
-            )
+        self._require_no_tables()
 
     def _require_batch(self) -> None:
         stream = self.stream
@@ -241,13 +232,17 @@ class Job:
                 f"the job {self.name!r} reads a stream, which has no end",
                 hint="`job.start(available_now=True)` reads what exists now, and ends",
             )
+        self._require_no_tables()
+
+    def _require_no_tables(self) -> None:
         if self.tables:
             raise UsageError(
                 "job_table_unsupported",
                 f"the job {self.name!r} writes the Delta table {self.tables[0]['path']}, but its "
-                "source is a DataFrame: rows that only the topics have could not be read again "
-                "for the table",
-                hint="write the table by a second job that reads the target topic",
+                "source is a DataFrame: after a crash, rows that only the topics have could not be "
+                "read again for the table",
+                hint="write the table by a second job that reads the target topic; or, if the rows "
+                "come from Kafka, read it with eos.read_kafka",
             )
 
     def _pipeline(self, settings: Mapping[str, Any]) -> PipelineFile:
@@ -279,13 +274,10 @@ class Job:
 
 
 def _observed(prepared: PreparedRun, observers: Iterable[Observer]) -> PreparedRun:
-    extra = [LoadedObserver(_name(each), partial(_self, each)) for each in observers]
+    extra = [_loaded(each) for each in observers]
     return replace(prepared, observers=[*prepared.observers, *extra])
 
 
-def _self(observer: Observer) -> Observer:
-    return observer
-
-
-def _name(observer: Observer) -> str:
-    return getattr(observer, "__qualname__", type(observer).__qualname__)
+def _loaded(observer: Observer) -> LoadedObserver:
+    name = getattr(observer, "__qualname__", type(observer).__qualname__)
+    return LoadedObserver(name, lambda: observer)

@@ -151,6 +151,7 @@ def test_problems_name_the_key_and_not_a_line() -> None:
         (lambda: job(stream().transform(doubled, times=2)).to_topic("a").check(),
          "transform_arguments_invalid"),
         (lambda: eos.exactly_once("orders", "enriched"), "job_source_unsupported"),  # type: ignore[arg-type] - as a user might
+        (lambda: job().to_topic("a").start(available_now=True, once=True), "config_invalid"),
         (lambda: job().to_topic("a").run("2026-11-23"), "job_streaming"),
         (lambda: job().to_topic("a").run(""), "run_id_invalid"),
         (lambda: job().to_topic("a").run("x" * 101), "run_id_invalid"),
