@@ -135,8 +135,11 @@ def following_lag(
         batches.bus.emit,
     )
     batches.measures.lag_ms = watch.lag_ms
-    with watching_lag(watch):
+    watch.start()
+    try:
         yield
+    finally:
+        watch.stop()
 
 
 def _left(running: Any, bounds: Bounds | None, batches: MicroBatches) -> int | None:
@@ -145,23 +148,9 @@ def _left(running: Any, bounds: Bounds | None, batches: MicroBatches) -> int | N
     return bounds.left(batches.position.ends)
 
 
-@contextmanager
-def watching_lag(watch: LagWatch) -> Iterator[None]:
-    watch.start()
-    try:
-        yield
-    finally:
-        watch.stop()
-
-
 def source_ends(progress: Mapping[str, Any] | None) -> Ends:
     """Return the newest source offsets that Spark asked Kafka for; empty if it did not ask."""
-    return {
-        TopicPartition(topic, int(partition)): int(end)
-        for source in (progress or {}).get("sources", ())
-        for topic, ends in (_read(source.get("latestOffset")) or {}).items()
-        for partition, end in ends.items()
-    }
+    return _ends(progress, "latestOffset")
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> int | None:
@@ -170,22 +159,17 @@ def lag_of(progress: Mapping[str, Any] | None) -> int | None:
     Offsets of transaction markers count, too. Return None if Spark did not ask Kafka for the newest
     offsets, as for a micro-batch that is run again after a restart.
     """
-    known = [
-        each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))
-    ]
-    if not known:
-        return None
-    lags = (
-        int(end) - _end_of(source.get("endOffset"), topic, partition)
-        for source in known
-        for topic, ends in _read(source["latestOffset"]).items()
+    newest, read = source_ends(progress), _ends(progress, "endOffset")
+    return sum(end - read.get(tp, 0) for tp, end in newest.items()) if newest else None
+
+
+def _ends(progress: Mapping[str, Any] | None, key: str) -> Ends:
+    return {
+        TopicPartition(topic, int(partition)): int(end)
+        for source in (progress or {}).get("sources", ())
+        for topic, ends in (_read(source.get(key)) or {}).items()
         for partition, end in ends.items()
-    )
-    return sum(lags)
-
-
-def _end_of(ends: Any, topic: str, partition: str) -> int:
-    return int((_read(ends) or {}).get(topic, {}).get(partition, 0))
+    }
 
 
 def _read(offsets: Any) -> Any:

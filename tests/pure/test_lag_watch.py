@@ -109,9 +109,10 @@ def test_what_is_remembered_is_bounded_and_keeps_the_oldest() -> None:
 
 def test_the_last_values_are_those_of_the_end() -> None:
     run = Run()
-    with lag_watch.watching_lag(run.watch):
-        run.committed = {A0: 3}
-        run.newest = {"a": {"0": 3}}
+    run.watch.start()
+    run.committed = {A0: 3}
+    run.newest = {"a": {"0": 3}}
+    run.watch.stop()
     (lag,) = run.told.events
     assert lag == events.SourceLag({"a": 3}, {"a": 3}, {"a": 0.0})
 
