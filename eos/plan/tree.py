@@ -101,11 +101,11 @@ def _source(planned: Plan) -> Stage:
             f"at most {planned.bytes_max:,} bytes of record batches a transaction, by samples of "
             "the log (`max_bytes`)"
         )
-    for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):
-        if each.kind != "binary":
-            facts.append(f"{name} as {_read(each)}")
-    if any("as" in fact.split()[:2] for fact in facts):
-        facts.append(f"malformed records: {planned.decode.on_error}")
+    decode = planned.decode
+    formats = {"key": decode.key, "value": decode.value}
+    read = [f"{name} as {_read(each)}" for name, each in formats.items() if each.kind != "binary"]
+    if read:
+        facts += [*read, f"malformed records: {decode.on_error}"]
     if planned.output_mode != "append":
         facts.append(f"output mode {planned.output_mode}")
     other = planned.source_cluster
