@@ -124,8 +124,12 @@ def shard(number: int) -> TopicPartition:
 
 
 def folder_of(home: TopicPartition) -> str:
-    """Return the folder of a partition or shard, relative to the table's folder."""
-    return f"shard-{home.partition}" if home.topic == _SHARDED else f"{home.topic}-{home.partition}"
+    """Return the folder for new files of a partition or shard, relative to the table's folder.
+
+    VACUUM skips folders whose names begin with `_` or `.`, and a topic's name may."""
+    if home.topic == _SHARDED:
+        return f"shard-{home.partition}"
+    return f"topic-{home.topic}-{home.partition}"
 
 
 def read_states(folder: Folder | Path, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
@@ -136,7 +140,7 @@ def read_states(folder: Folder | Path, file: BucketFile, schema: pa.Schema = STA
         # Read the whole file at once: most of it is needed, and a seek costs as much as the read.
         content = as_folder(folder).read(file.path)
     except OSError as error:
-        if as_folder(folder).local is None and not isinstance(error, FileNotFoundError):
+        if not isinstance(error, FileNotFoundError):
             raise UnavailableError(
                 "producers_unavailable",
                 f"the states of producers in {place} can't be read: {error}",

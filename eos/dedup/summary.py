@@ -124,8 +124,10 @@ class Account:
         found = found.append_column("offset", rows.offset.take(notable))
         aggregates = [("offset", "count"), ("offset", "min"), ("offset", "max")]
         sums = found.group_by(list(keys), use_threads=False).aggregate(aggregates)
-        # Sort before the limit applies, so that a repeated task lists the same entries.
-        for row in sums.sort_by([(name, "ascending") for name in keys]).to_pylist():
+        # Sort by the first record before the limit applies. So a repeated task lists the same
+        # entries, even if it gets the partition's records in other chunks.
+        order = [(name, "ascending") for name in ("topic", "partition", "offset_min")]
+        for row in sums.sort_by(order).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
             span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])
             known = self._spans.get(of)

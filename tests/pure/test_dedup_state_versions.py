@@ -204,7 +204,7 @@ def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkey
 def test_lost_states_end_the_run(tmp_path):
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
-    for path in (tmp_path / "producers").glob("t-0/*.parquet"):
+    for path in (tmp_path / "producers").glob("topic-t-0/*.parquet"):
         path.write_bytes(path.read_bytes()[:100])
     with raises("producers_lost"):
         committed(made, first.version, (A, 0, 1), start=1)
@@ -327,7 +327,7 @@ def test_maintenance_keeps_young_files_and_those_of_the_version(tmp_path, monkey
     made = versions_in(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     committed(made, first.version, (A, 0, 1), start=1)
-    folder = tmp_path / "producers" / "t-0"
+    folder = tmp_path / "producers" / "topic-t-0"
     (folder / "young.parquet").touch()  # a task's of this moment: no version names it yet
     (folder / "old.parquet").touch()
     os.utime(folder / "old.parquet", (time.time() - 7200,) * 2)
@@ -383,7 +383,7 @@ def test_maintenance_runs_even_if_each_process_commits_once(tmp_path, monkeypatc
 
 def test_an_unwritable_folder_ends_the_run(tmp_path):
     opened = versions_in(tmp_path).begin("")
-    (tmp_path / "producers" / "t-0").write_text("in the way")
+    (tmp_path / "producers" / "topic-t-0").write_text("in the way")
     with raises("state_root_unwritable"):
         verdicts_of(opened, rows((A, 0, 0)))
     (tmp_path / "other").mkdir()

@@ -1,0 +1,107 @@
+"""State files and reports of tasks: which count as lost, which are deleted, which are compared."""
+
+from __future__ import annotations
+
+import errno
+from functools import partialmethod
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.dedup import Row, Sent, columns, policy, verdicts_of, versions_in
+from support.errors import raises
+
+from eos.dedup import stage, state_table, summary
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.folder import LocalFolder
+
+A = b"a"
+
+
+def rows(*sent, start=0):
+    return [Row(start + at, Sent(0, *each)) for at, each in enumerate(sent)]
+
+
+def committed(made, version, *sent, start=0):
+    opened = made.begin(version)
+    found = verdicts_of(opened, rows(*sent, start=start))
+    return opened.commit(), list(found.values())
+
+
+@pytest.mark.parametrize("window", [0, 9])
+def test_states_that_can_t_be_read_are_not_lost(tmp_path, monkeypatch, window):
+    """A mounted disk may be away for a while, and a process may have too many open files."""
+    made = versions_in(tmp_path, policy(window=window))
+    first, _ = committed(made, "", (A, 0, 0))
+    plain = LocalFolder.read
+
+    def stale(folder, name):
+        if name.endswith(".parquet"):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return plain(folder, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFolder, "read", stale)
+        with raises("producers_unavailable", UnavailableError):
+            committed(made, first.version, (A, 0, 1), start=1)
+    for path in (tmp_path / "producers").glob("*/*.parquet"):
+        path.unlink()
+    with raises("producers_lost", PromiseBrokenError):
+        committed(made, first.version, (A, 0, 1), start=1)
+
+
+@pytest.mark.parametrize("topic", ["t", "_t", ".t"])
+def test_maintenance_deletes_replaced_files_of_any_topic(tmp_path, monkeypatch, topic):
+    """VACUUM skips folders whose names begin with `_` or `.`."""
+    monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
+    made, version = versions_in(tmp_path), ""
+    for number in range(2):
+        opened = made.begin(version)
+        sent = [Row(number, Sent(0, A, 0, number))]
+        names, *others = columns(sent)
+        names = pa.array([topic] * len(names), pa.string())
+        list(opened.stage.codes(iter([(names, *others)])))
+        version = opened.commit().version
+    folder = tmp_path / "producers" / f"topic-{topic}-0"
+    assert len(list(folder.iterdir())) == 2
+    monkeypatch.setattr(DeltaTable, "vacuum", partialmethod(_vacuum_now, DeltaTable.vacuum))
+    made.maintain()
+    (file,) = made.begin(version).known.values()
+    assert list(folder.iterdir()) == [tmp_path / "producers" / file.path]
+
+
+def test_files_in_the_folders_of_earlier_releases_are_read_and_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
+    made = versions_in(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("eos.dedup.spool.folder_of", lambda home: f"{home.topic}-{home.partition}")
+        first, _ = committed(made, "", (A, 0, 0))
+    (old,) = (tmp_path / "producers" / "t-0").glob("*.parquet")
+    second, found = committed(made, first.version, (A, 0, 0), (A, 0, 1), start=1)
+    assert found == ["duplicate", "appended"]
+    monkeypatch.setattr(DeltaTable, "vacuum", partialmethod(_vacuum_now, DeltaTable.vacuum))
+    made.maintain()
+    assert not old.exists()
+    _, found = committed(versions_in(tmp_path), second.version, (A, 0, 1), start=3)
+    assert found == ["duplicate"]
+
+
+def _vacuum_now(table, vacuum, **how):
+    vacuum(table, retention_hours=0, enforce_retention_duration=False, **how)
+
+
+def test_a_task_that_ran_twice_in_other_chunks_reports_the_same(tmp_path, monkeypatch):
+    """A task that reads Kafka itself cuts rows elsewhere than Spark. More producers have unusual
+    records than a report lists."""
+    monkeypatch.setattr(summary, "SPANS_LISTED_MAX", 5)
+    ids = [b"%d" % (n * 7 % 20) for n in range(20)]
+    made = versions_in(tmp_path, policy(dead=("gap",)))
+    first, _ = committed(made, "", *((each, 0, 0) for each in ids))
+    opened = made.begin(first.version)
+    for chunk in (1, 3, 7, 1 << 17):
+        monkeypatch.setattr(stage, "CHUNK_ROWS", chunk)
+        sent = [(each, 0, 0) for each in ids + ids[::-1]]
+        verdicts_of(opened, rows(*sent, (ids[3], 0, 9), start=20), batch=2)
+    (report,) = opened.reports().values()
+    assert len(report["told"]) == 5
+    assert opened.commit().summary["verdicts"] == {"duplicate": 40, "gap": 1}
