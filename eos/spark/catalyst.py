@@ -8,9 +8,9 @@ yet, so it has no values that Spark computed beforehand, such as the present dat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos.spark.catalyst_expressions import Node, UntranslatableError, number, translate, tree
 from eos.transform.arrow_steps import Projection, Selection
@@ -53,7 +53,7 @@ def translated(frame: DataFrame, is_source: Callable[[Node], bool]) -> Translate
             raise UntranslatableError(f"Python tasks have no {node.name} of Spark")
         found.append(node)
         (node,) = node.inputs
-    source = tuple(number(each) for each in _expressions(node.fields["output"]))
+    source = tuple(number(each) for each in map(tree, node.fields["output"]))
     return _steps(found[::-1], source, _result(found))
 
 
@@ -63,7 +63,7 @@ def _result(found: Sequence[Node]) -> tuple[tuple[str, int, str], ...]:
         raise UntranslatableError("the plan selects no columns")
     return tuple(
         (each.fields["name"], number(each), translate(each).kind)
-        for each in _expressions(last.fields["projectList"])
+        for each in map(tree, last.fields["projectList"])
     )
 
 
@@ -81,14 +81,10 @@ def _steps(
         elif node.name == "Project":
             computed = tuple(
                 (number(each), translate(each))
-                for each in _expressions(node.fields["projectList"])
+                for each in map(tree, node.fields["projectList"])
                 if each.name == "Alias" and number(each) in needed
             )
             steps.append(Projection(computed, needed))
             needed -= {column for column, _ in computed}
             needed = needed.union(*(each.columns for _, each in computed))
     return Translated(source, needed, tuple(reversed(steps)), result)
-
-
-def _expressions(listed: Any) -> Iterator[Node]:
-    return map(tree, listed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -30,45 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from eos.spark.arrow_source import ArrowSource
+
 # A task that sends early computes this much of its result first. Few small micro-batches are
 # larger, and if records need Spark before the first is sent, the attempt can go on.
 _HELD_BYTES_MAX = 32 << 20
-
-
-class RangeReader(Protocol):
-    """Reader of the source's records, called by the tasks of an attempt. It can be pickled."""
-
-    @property
-    def task_count(self) -> int: ...
-
-    def in_one_task(self) -> RangeReader: ...
-
-    def rows(self, task: int, client: KafkaClient | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task, in the order of their offsets in each partition.
-
-        `client` is the driver's, if the driver reads them itself."""
-        ...
-
-
-class TaskPlan(Protocol):
-    """The steps of a Python task between reading records and encoding them. Can be pickled."""
-
-    @property
-    def calls_users_function(self) -> bool:
-        """Return whether a step is a Python function of the user."""
-        ...
-
-    def with_validation(self, validation: HeaderValidation | None) -> TaskPlan:
-        """Return the plan with the dedup of an attempt."""
-        ...
-
-    def in_one_task(self) -> TaskPlan:
-        """Return the plan for a task that sends record batches before it has read all records."""
-        ...
-
-    def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to encode."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +50,11 @@ class ArrowPlan:
         return False
 
     def with_validation(self, validation: HeaderValidation | None) -> ArrowPlan:
+        """Return the plan with the dedup of an attempt."""
         return replace(self, validation=validation)
 
     def in_one_task(self) -> ArrowPlan:
+        """Return the plan for a task that sends record batches before it has read all records."""
         return replace(self, sends_early=True)
 
     def sink_rows(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,12 +130,16 @@ class PythonPlan:
         return frame
 
 
+# The steps of a Python task between reading records and encoding them. It can be pickled.
+TaskPlan: TypeAlias = "ArrowPlan | PythonPlan"
+
+
 @dataclass(frozen=True, slots=True)
 class PythonRows:
     """The source records of an attempt, which Python tasks will read, process and encode."""
 
     spark: SparkSession
-    reader: RangeReader
+    reader: ArrowSource
     plan: TaskPlan
 
     def coalesce(self, tasks: int) -> PythonRows:
@@ -192,7 +164,7 @@ class PythonRows:
 class PythonTask:
     """The function that a Spark task calls to read, process and encode its records."""
 
-    reader: RangeReader
+    reader: ArrowSource
     plan: TaskPlan
     encode: Encode
 
