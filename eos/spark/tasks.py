@@ -64,14 +64,7 @@ class WriteStage:
                 f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
                 hint=_IS_RETRIED,
             )
-        writer = Writer(
-            client or KafkaClient.shared(self.settings, self.profile),
-            self.transactional_id,
-            self.identity,
-            self.targets,
-            Deadline.after_ms(self.timeout_ms),
-            self.crash,
-        )
+        writer: Writer | None = None
         planned: dict[int, int] = {}
         records_read = 0
         for batch in batches:
@@ -85,12 +78,26 @@ class WriteStage:
                     for each, count in read_manifest(blob[row].as_py()).items():
                         planned[each] = planned.get(each, 0) + count
                 else:
+                    # The time limit begins here: `batches` may compute rows for a long time, and
+                    # no transaction is open before the first Produce.
+                    writer = writer or self._writer(client)
                     count, value = records[row].as_py(), digest[row].as_py()
                     writer.add(index, blob[row].as_buffer(), count, value)
-            writer.advance()
-        receipts = writer.finish()
+            if writer is not None:
+                writer.advance()
+        receipts = {} if writer is None else writer.finish()
         self.crash.reached("written:after")
         return receipt.rows(receipts, planned, records_read)
+
+    def _writer(self, client: KafkaClient | None) -> Writer:
+        return Writer(
+            client or KafkaClient.shared(self.settings, self.profile),
+            self.transactional_id,
+            self.identity,
+            self.targets,
+            Deadline.after_ms(self.timeout_ms),
+            self.crash,
+        )
 
 
 def nothing(_task: int) -> None:
