@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
@@ -210,12 +211,18 @@ class RestorePlanner:
         )
         self._require_features(found)
         try:
-            files = set(_open(self.table, self._version).file_uris())
+            files = _files(_open(self.table, self._version))
         except (DeltaError, OSError) as error:
             raise self._gone(_reason(error)) from error
-        absent = [each for each in files - set(found.file_uris()) if not Path(each).exists()]
+        absent = [each for each in files - _files(found) if not self._exists(each)]
         if absent:
             raise self._gone(f"{len(absent)} of its files are missing, such as {min(absent)}")
+
+    def _exists(self, path: str) -> bool:
+        """Return whether a data file exists, whose path is as in the log."""
+        place, folder = local_path(unquote(path)), local_path(self.table.path)
+        # A shallow clone, or a table that was converted from Parquet, has absolute paths.
+        return place is not None and folder is not None and (folder / place).exists()
 
     def _refuse_commits(self, commits: Collection[Commit]) -> None:
         if not commits:
@@ -273,6 +280,11 @@ class RestorePlanner:
 
 def _open(table: Table, version: int | None = None) -> DeltaTable:
     return DeltaTable(str(local_path(table.path)), version=version)
+
+
+def _files(table: DeltaTable) -> set[str]:
+    """Return the paths of the version's data files, as in the log."""
+    return set(pa.table(table.get_add_actions())["path"].to_pylist())
 
 
 def _reason(error: Exception) -> str:

@@ -34,7 +34,11 @@ DAY = "a b:c/d%"  # its folder's name is escaped
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """A table with three writes of the pipeline, for the ledger's records 1, 3 and 5."""
-    made = Table("all", str(tmp_path / "all"))
+    return written(tmp_path / "all")
+
+
+def written(folder: Path) -> Table:
+    made = Table("all", str(folder))
     for at in (1, 3, 5):
         write(made, at)
     return made
@@ -238,6 +242,14 @@ def test_a_vacuum_that_left_the_files_is_no_obstacle(table: Table) -> None:
     assert version(table) == 6  # a VACUUM is two commits
     plan(table, state(table, 6, 3), newest=7).apply()
     assert rows(table) == ROWS
+
+
+@pytest.mark.parametrize("name", ["a b", "t\u00fcbingen"])
+def test_replaced_files_are_found_below_any_path(tmp_path: Path, name: str) -> None:
+    table = written(tmp_path / name / "all")
+    write(table, 7, "overwrite")
+    plan(table, newest=7).apply()
+    assert rows(table) == 2 * ROWS
 
 
 def test_files_that_are_gone_are_named_before_anything_changes(table: Table) -> None:
