@@ -14,7 +14,7 @@ from typing import Any
 from eos.errors import EosError, exit_code
 from eos.inspect.file_changes import Effect, changes, effects
 from eos.inspect.layout import record_time
-from eos.inspect.next_start import predict
+from eos.inspect.next_start import predict_settled
 from eos.inspect.snapshot import Snapshot, short_deadline, take_snapshot
 from eos.kafka.api import Api
 from eos.kafka.client import KafkaClient
@@ -22,6 +22,7 @@ from eos.kafka.outcomes import describe
 from eos.ledger.record import LedgerRecord
 from eos.plan.plan import Plan
 from eos.plural import plural
+from eos.startup.deployment import with_known_deployment
 from eos.startup.ownership import is_ours
 
 _TIMEOUT = 50  # INVALID_TRANSACTION_TIMEOUT
@@ -75,12 +76,9 @@ def compare(planned: Plan, client: KafkaClient) -> Comparison:
     The restart is assumed to be in the deployment of that run. If that is not this one, its files
     can't be seen from here, so checkpoint, states and Delta tables are not compared.
     """
-    view = take_snapshot(planned, client)
-    last = view.last
-    is_elsewhere = last is not None and not is_ours(view.planned, last)
-    if last is not None and is_elsewhere:
-        view = _in_its_deployment(view, last)
-    found = predict(view)
+    planned = with_known_deployment(planned)
+    found = predict_settled(lambda: _in_its_deployment(take_snapshot(planned, client)))
+    view, last = found.view, found.view.last
     found.errors += _timeout_errors(view)
     recorded = view.ledger.last_declared(short_deadline()) if last is not None else None
     result: list[Effect] = []
@@ -98,7 +96,7 @@ def compare(planned: Plan, client: KafkaClient) -> Comparison:
         others=others,
         errors=found.errors,
         warnings=found.warnings,
-        is_elsewhere=is_elsewhere,
+        is_elsewhere=last is not None and not is_ours(planned, last),
     )
 
 
@@ -113,7 +111,10 @@ def _timeout_errors(view: Snapshot) -> list[EosError]:
     return []
 
 
-def _in_its_deployment(view: Snapshot, last: LedgerRecord) -> Snapshot:
+def _in_its_deployment(view: Snapshot) -> Snapshot:
+    last = view.last
+    if last is None or is_ours(view.planned, last):
+        return view
     planned = replace(view.planned, deployment=str(last.owner["deployment"]), tables=())
     return replace(view, planned=planned, files=None)
 

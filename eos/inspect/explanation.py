@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eos.checkpoint.offset_log import CheckpointState
 from eos.errors import EosError, PromiseBrokenError
-from eos.inspect.next_start import Prediction, predict
+from eos.inspect.next_start import Prediction, predict, settled
 from eos.inspect.snapshot import Snapshot, bounds, short_deadline, take_snapshot
 from eos.inspect.startup_stops import StartupStop, startup_stops
 from eos.kafka.api import TopicPartition
@@ -22,7 +23,6 @@ from eos.startup.liveness import Liveness, liveness_of
 
 # Ledger records to read, to propose one for `--rewind-to`. The text output lists the newest.
 HISTORY_MAX = 200
-_LOOKS_MAX = 3
 _RESET = (
     "because an operator, another deployment, or a transaction with a part of a micro-batch "
     "(--until, max_bytes) wrote the ledger's last record"
@@ -73,17 +73,12 @@ class Explanation:
 
 def explain(planned: Plan, client: KafkaClient) -> Explanation:
     """Return what `eos recover` shows. This changes nothing; the pipeline may run meanwhile."""
-    view = take_snapshot(planned, client, skips_foreign=True)
-    for _ in range(_LOOKS_MAX):
-        found = _explain_once(view)
-        before, view = view, take_snapshot(planned, client, skips_foreign=True)
-        if _offset(before) == _offset(view):
-            return found
-    return replace(found, stops=(), warnings=(), agrees=(), is_moving=True)
-
-
-def _offset(view: Snapshot) -> int:
-    return -1 if view.last is None else view.last.offset
+    take = partial(take_snapshot, planned, client, skips_foreign=True)
+    found, is_settled = settled(take, _explain_once)
+    if is_settled:
+        return found
+    unknown = "unknown: the running pipeline committed during each look"
+    return replace(found, stops=(), warnings=(), agrees=(), next=unknown, is_moving=True)
 
 
 def _explain_once(view: Snapshot) -> Explanation:

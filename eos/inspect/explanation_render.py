@@ -89,7 +89,7 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
 
 
 def _next_start(found: Explanation, command: Command) -> Iterator[str]:
-    if found.runs is not Liveness.YES and not found.is_moving:
+    if found.runs is not Liveness.YES or found.is_moving:
         yield f"next start  {found.next}"
     else:
         yield f"next start  once the running pipeline has ended: {found.next}"

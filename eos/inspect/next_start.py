@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eos.checkpoint.files import LocalFiles
+from eos.checkpoint.offset_log import Checkpoint
 from eos.delta import table_check
 from eos.delta.log import DeltaLog
 from eos.errors import EosError, Recovery, UnavailableError
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
     from eos.dedup.stamp_columns import StampRules
 
 _BRIEF_MS = 1_000
+_LOOKS_MAX = 3
+# Errors from the comparison of the ledger with values that a running pipeline changes.
+_MOVING = frozenset(
+    (
+        *("group_ahead", "hole", "beyond", "unknown", "inside_state", "batch_out_of_order"),
+        *("checkpoint_behind", "ledger_empty", "truncated", "producers_lost", "state_lost"),
+        *("table_behind", "table_ahead", "table_history", "table_replaced", "table_fenced"),
+    )
+)
 FOUND_MAX = 20  # problems of one kind to report; the first few show the cause
 
 _T = TypeVar("_T")
@@ -87,6 +97,40 @@ class Prediction:
             return None
 
 
+def settled(take: Callable[[], Snapshot], look: Callable[[Snapshot], _T]) -> tuple[_T, bool]:
+    """Return what `look` finds in a snapshot, and whether the ledger had no newer record after it.
+
+    A running pipeline may commit between the read of the ledger and that of the group's offsets,
+    the checkpoint or a table. They then seem to be ahead of the ledger, so look again, a few times.
+    """
+    view = take()
+    for _ in range(_LOOKS_MAX):
+        found = look(view)
+        before, view = view, take()
+        if _last_offset(before) == _last_offset(view):
+            return found, True
+    return found, False
+
+
+def _last_offset(view: Snapshot) -> int:
+    return -1 if view.last is None else view.last.offset
+
+
+def predict_settled(take: Callable[[], Snapshot]) -> Prediction:
+    """Predict the next startup of a pipeline that may be running.
+
+    If it commits during each look, the errors that may come from that are left out.
+    """
+    found, is_settled = settled(take, predict)
+    if not is_settled:
+        found.errors = [each for each in found.errors if each.code not in _MOVING]
+        found.warnings.append(
+            "the running pipeline committed during each look, so its group offsets, checkpoint and "
+            "tables were not compared with the ledger"
+        )
+    return found
+
+
 def predict(view: Snapshot) -> Prediction:
     """Predict the next startup, with its checks in the same order as `run.pipeline`.
 
@@ -125,9 +169,9 @@ def predict(view: Snapshot) -> Prediction:
         found.attempt(_require_producers, found, planned.dedup, position)
     starts = found.attempt(starting_offsets, planned, source.client, position, short_deadline())
     found.here = None if starts is None else frozenset(starts)
+    found.attempt(_require_new_whole, found)
     used = view.with_plan(found.chosen)
     if used is not None:
-        found.attempt(require_new_whole, planned, source, view.position, used, short_deadline())
         found.upcoming = found.attempt(upcoming, used)
         if found.upcoming is not None and not position.is_reset:
             found.attempt(require_level, before, used, position)
@@ -166,6 +210,15 @@ def _position(found: Prediction) -> Position | None:
             break
         last = replace(last, position=left)
     return inherited(planned, last)
+
+
+def _require_new_whole(found: Prediction) -> None:
+    view, chosen = found.view, found.chosen
+    if view.files is None or chosen is None:
+        return
+    checkpoint = Checkpoint(view.files, chosen, is_opaque=view.planned.is_dataframe)
+    asked = view.planned, view.source, view.position, checkpoint
+    require_new_whole(*asked, short_deadline(), view.last)
 
 
 def _drop_missing_topics(found: Prediction, position: Position) -> Position:

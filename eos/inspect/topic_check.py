@@ -11,7 +11,7 @@ from functools import partial
 from eos.errors import PRINCIPAL, EosError
 from eos.inspect.check import Check, checked, failed, note, ok
 from eos.inspect.cluster_check import short_deadline
-from eos.inspect.next_start import predict
+from eos.inspect.next_start import predict_settled
 from eos.inspect.snapshot import take_snapshot
 from eos.kafka.acls import Right
 from eos.kafka.client import KafkaClient
@@ -149,7 +149,7 @@ def _transactional_id(client: KafkaClient, planned: Plan, principal_name: str) -
 
 def _start(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     """Report what would stop the next startup, from a prediction with its own checks."""
-    found = predict(take_snapshot(planned, client))
+    found = predict_settled(lambda: take_snapshot(planned, client))
     for error in found.errors:
         yield _stop(planned, error)
     if not found.errors:

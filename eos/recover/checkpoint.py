@@ -185,12 +185,13 @@ def _require_readable(view: Snapshot, accepted: Ends) -> list[str]:
 def set_aside(view: Snapshot) -> LedgerChange:
     """Return the change after which the next run creates a fresh checkpoint.
 
-    The recovery record in the ledger is enough for that. The folder is renamed to show operators
-    that it is unused. If the ledger is empty, no record is written, and only the rename counts.
+    The recovery record in the ledger is enough for that, also without a checkpoint. The folder is
+    renamed to show operators that it is unused. If the ledger is empty, no record is written, and only the rename counts.
     """
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
-    if not renames and (view.files is not None or view.last is None):
+    is_done = view.files is not None and view.last is not None and view.last.kind == "recovery"
+    if not renames and (is_done or view.last is None):
         return no_change(verb, before, "there is no checkpoint that a run would resume with")
     if view.last is None:
         consequence = (

@@ -12,8 +12,12 @@ from support.copies.recovery import Output, Pipeline, run_verb, soon
 from support.verbs import plan
 
 from eos.errors import EosError, exit_code
+from eos.inspect import next_start
+from eos.inspect.check import Check
+from eos.inspect.topic_check import topics
 from eos.ledger import ledger
 from eos.ledger.record import TableState
+from eos.plan.plan import Plan
 from eos.spark.dedup_run import state_versions
 from eos.startup.acquire import ledger_of
 
@@ -67,6 +71,32 @@ def test_nothing_changed_while_it_runs(pipeline: Pipeline) -> None:
         assert pipeline.ledger_ends() == ends
         pipeline.fill(1)
         run.step()
+
+
+@pytest.mark.parametrize("commits", [1, 100])
+def test_what_commits_while_it_looks_is_no_reason_to_stop(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Else the group would be ahead of the ledger, each time that it was asked later."""
+    with pipeline.running() as run:
+        true, left = next_start.require_name, [None] * commits
+
+        def busy(planned: Plan) -> None:
+            if left:
+                left.pop()
+                pipeline.fill(1)
+                run.step()
+            true(planned)
+
+        monkeypatch.setattr(next_start, "require_name", busy)
+        found = compared(pipeline)
+        assert (found.code, "committed during each look" in found.out) == (0, commits > 1), found
+        start = [each for each in topics(pipeline.asks, pipeline.planned()) if is_start(each)]
+        assert {each.level for each in start} <= {"ok", "note"}, start
+
+
+def is_start(each: Check) -> bool:
+    return each.subject == "start"
 
 
 def test_what_a_restart_accepts_may_change(pipeline: Pipeline) -> None:

@@ -263,6 +263,19 @@ def test_a_start_would_stop(
     assert started(pipeline) == cases[0]
 
 
+def test_a_new_partition_stops_a_fresh_checkpoint_too(pipeline: Pipeline) -> None:
+    """The copy of a run has no such check: see `tests/pure/test_new_partitions.py`."""
+    pipeline.ran(5, 3)
+    pipeline.add_partitions(3)
+    pipeline.fill(4)
+    pipeline.truncate(2, 2)
+    checkpoint_lost(pipeline)
+    said = pipeline.explained()
+    assert (said.code, said.cases) == (1, ["new_truncated"])
+    pipeline.did("--set-checkpoint-aside")
+    assert pipeline.explained().cases == []
+
+
 def test_an_older_checkpoint_is_replaced_whatever_the_next_micro_batch_reads(
     pipeline: Pipeline,
 ) -> None:
@@ -361,7 +374,10 @@ def test_what_commits_while_it_looks_is_not_compared(
         monkeypatch.setattr(snapshot.Snapshot, "newest", busy)
         said = pipeline.explained()
         assert (said.code, said.cases, said.json["moving"]) == (0, [], True)
-        assert "nothing was compared: the pipeline runs" in pipeline.recover().out
+        assert said.json["next"] == "unknown: the running pipeline committed during each look"
+        told = pipeline.recover().out
+        assert "nothing was compared: the pipeline runs" in told
+        assert "next start  unknown: the running pipeline committed" in told
 
 
 def test_what_a_dead_one_left_open_hides_the_group_and_stops_nothing(pipeline: Pipeline) -> None:
