@@ -50,8 +50,12 @@ class JsonParser:
     @property
     def columns(self) -> dict[str, str]:
         """Return the Spark types of the added columns by name."""
-        kinds = {parsed_of(self.source, n): each.kind for n, each in enumerate(self.fields)}
-        return {left_of(self.source): "BINARY", **kinds}
+        kinds = {left_of(self.source): "BINARY"}
+        for number, each in enumerate(self.fields):
+            # Spark reads its own name for this type by the setting spark.sql.timestampType.
+            kind = "TIMESTAMP_LTZ" if each.kind == "timestamp" else each.kind
+            kinds[parsed_of(self.source, number)] = kind
+        return kinds
 
     def with_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the parsed columns, and the column of what is left for Spark."""

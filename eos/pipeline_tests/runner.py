@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from eos.plan.plan import Plan
 
 _SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
+    "timestamp TIMESTAMP_LTZ, timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 _STREAM = (
     "CAST(NULL AS BINARY) AS key",

@@ -35,7 +35,7 @@ COLUMNS = {
     "topic": "STRING",
     "partition": "INT",
     "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
+    "timestamp": "TIMESTAMP_LTZ",  # TIMESTAMP depends on the setting spark.sql.timestampType
     "timestampType": "INT",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }

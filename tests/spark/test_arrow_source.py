@@ -26,6 +26,7 @@ from eos.read.kafka_source import SparkKafkaSource
 from eos.read.ranges import divide
 from eos.spark.arrow_source import ArrowSource
 from eos.spark.failure import Failure
+from eos.spark.fused_step import parsed
 from eos.spark.read_report import ReadReport
 from eos.testing import require_same_rows
 
@@ -119,6 +120,27 @@ def test_tasks_report_the_trace_contexts_of_their_records(
     untraced = ReadReport(spark, with_traces=False)
     assert replace(source, report=untraced).frame(spark).count() == 6
     assert (untraced.contexts, untraced.amounts) == ((), whole)
+
+
+def test_a_timestamp_has_a_zone_whatever_sparks_default_is(
+    spark: SparkSession, broker: Kafka
+) -> None:
+    topic, text = "zoned", b'{"at": "2026-01-02T03:04:05Z"}'
+    kafka_io.create_topics(broker.bootstrap, 1, topic)
+    kafka_io.write_records(broker.bootstrap, topic, [kafka_io.Record(0, b"k", text, (), 0)])
+    tasks = [[Range(TopicPartition(topic, 0), 0, 1)]]
+    parser = JsonParser("value", (JsonField("at", "timestamp"),))
+    source = ArrowSource(KafkaSettings((broker.bootstrap,)), None, tasks, parsers=(parser,))
+    expected = source.frame(spark)
+    assert expected.collect()[0]["__eos_value_0"] is not None
+    parsed.cache_clear()
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        found = source.frame(spark)
+        assert (found.schema, found.collect()) == (expected.schema, expected.collect())
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+        parsed.cache_clear()
 
 
 def test_columns_that_are_not_asked_for_are_null(spark: SparkSession, broker: Kafka) -> None:
