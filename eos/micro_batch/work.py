@@ -259,34 +259,43 @@ class MicroBatchWork(AttemptWork):
 
     @contextmanager
     def _explained(self, position: Position) -> Iterator[None]:
-        """Raise the project's error in place of an exception of Spark."""
+        """Raise the project's error in place of an exception of Spark, and the error with the
+        remedy if the source changed."""
         try:
             yield
-        except EosError:
-            raise
+        except EosError as error:  # of the driver's own work
+            better = self._of_source(error, position)
+            if better is error:
+                raise
+            raise better from error
         except Exception as error:
             raise self._error_of(error, position) from error
 
     def _error_of(self, error: Exception, position: Position) -> EosError:
-        """Return the project's error for an exception of Spark. If the source changed, it is the
-        error with the remedy for that."""
+        """Return the project's error for an exception of Spark."""
         failure, name = Failure.of(error), self._plan.names.pipeline
         refused = self._plan.decode.raised(failure.raised)
-        found = task_error(failure)
-        try:
-            if refused is not None:
+        if refused is not None:
+            try:
                 self._plan.decode.require_none((refused,), name)
-            if found.code in _SOURCE_CHANGED:
-                # The errors of this check have a remedy. For a new partition, Spark starts at
-                # offset 0.
-                starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
-                self._stages.source.require_unchanged(position, starts)
-        except EosError as better:
-            return better
+            except EosError as better:
+                return better
+        found = self._of_source(task_error(failure), position)
         # The log line of a retried attempt names its micro-batch. Only a final error needs the
         # pipeline's name.
         is_final = found.recovery is Recovery.STOP
         return about(name, found) if is_final else found
+
+    def _of_source(self, error: EosError, position: Position) -> EosError:
+        """Return the error with the remedy if the source changed, otherwise the error itself."""
+        if error.code in _SOURCE_CHANGED:
+            # For a new partition, Spark starts at offset 0.
+            starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
+            try:
+                self._stages.source.require_unchanged(position, starts)
+            except EosError as better:
+                return better
+        return error
 
     def _reconsidered(self, error: EosError) -> EosError:
         """Return the error to raise for a failed attempt.
