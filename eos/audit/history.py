@@ -237,9 +237,8 @@ def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
     target offsets or counts that don't fit. The transactions must be in order, oldest first."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
-    identities: set[tuple[str, Identity]] = set()
-    batches: set[tuple[str, str, int | None]] = set()
-    newest: dict[tuple[str, int], int] = {}
+    epochs: dict[tuple[str, int], int] = {}  # the newest one of each producer id
+    batches: dict[tuple[str, str], int] = {}  # the last micro-batch of each query
     ledger_id = ""
     for each in found:
         if not each.is_committed:
@@ -247,28 +246,38 @@ def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
         if each.ledger_id != ledger_id:  # the ledger was recreated, so offsets restart
             ledger_id = each.ledger_id
             position.clear()
-        if (each.ledger_id, each.identity) in identities:
-            yield _finding(each, "twice", f"the identity {tuple(each.identity)} committed twice")
-        identities.add((each.ledger_id, each.identity))
-        last_epoch = newest.get((each.ledger_id, each.identity.producer_id), -1)
-        if each.identity.epoch < last_epoch:
-            problem = f"epoch {each.identity.epoch} committed after epoch {last_epoch}"
-            yield _finding(
-                each, "older_epoch", f"{problem} of producer id {each.identity.producer_id}"
-            )
-        newest[each.ledger_id, each.identity.producer_id] = each.identity.epoch
+        yield from _epochs(each, epochs)
         if each.is_attempt:
-            batch = (each.ledger_id, each.query_id, each.batch_id)
-            if batch in batches:
-                yield _finding(each, "twice", f"micro-batch {each.batch_id} committed twice")
-            if not each.is_reset:  # otherwise only a part of what Spark planned
-                batches.add(batch)
+            yield from _batches(each, batches)
             yield from _gaps(each, position)
             yield from _receipts(each, written)
         elif each.is_reset:
             batches.clear()  # old micro-batch numbers may repeat from here on
             position.clear()
         position.update({tp: end for tp, (_, end) in each.sources.items()})
+
+
+def _epochs(each: Transaction, newest: dict[tuple[str, int], int]) -> Iterator[Finding]:
+    """Yield a finding unless the epoch is above all earlier ones of its producer id."""
+    of, epoch = (each.ledger_id, each.identity.producer_id), each.identity.epoch
+    last = newest.get(of, -1)
+    if epoch == last:
+        yield _finding(each, "twice", f"the identity {tuple(each.identity)} committed twice")
+    elif epoch < last:
+        problem = f"epoch {epoch} committed after epoch {last}"
+        yield _finding(each, "older_epoch", f"{problem} of producer id {each.identity.producer_id}")
+    newest[of] = max(epoch, last)
+
+
+def _batches(each: Transaction, last: dict[tuple[str, str], int]) -> Iterator[Finding]:
+    """Yield a finding unless the micro-batch's number is above all earlier ones of its query."""
+    of = each.ledger_id, each.query_id
+    if each.batch_id is None:
+        return
+    if each.batch_id <= last.get(of, -1):
+        yield _finding(each, "twice", f"micro-batch {each.batch_id} committed twice")
+    elif not each.is_reset:  # otherwise only a part of what Spark planned
+        last[of] = each.batch_id
 
 
 def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[Finding]:

@@ -52,6 +52,8 @@ def walk(
     records. Without both, all transactions are read.
     """
     condition = f"pipeline = '{_escape(pipeline)}' AND ledger = '{_escape(ledger)}'"
+    if since is not None:  # also for the ends of the ledgers: older offsets are not queried then
+        condition += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
     newest = table.query(
         "SELECT ledger_id, min(ledger_offset) AS oldest, "  # noqa: S608 - no parameters; quoted
         "max(ledger_offset) AS newest, max(ended_at) AS at "
@@ -60,9 +62,7 @@ def walk(
     ledgers = [
         (each["ledger_id"], each["oldest"], each["newest"]) for each in sorted(newest, key=_time_of)
     ]
-    if since is not None:
-        condition += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
-    elif records_max is not None and ledgers:
+    if since is None and records_max is not None and ledgers:
         ledger_id, oldest, last = ledgers[-1]
         ledgers = [(ledger_id, max(oldest, last - 2 * records_max + 1), last)]
     yield from each_of(_rows(table, condition, ledgers))

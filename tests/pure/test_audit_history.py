@@ -79,8 +79,11 @@ def moved(start: int, end: int) -> dict:
         (history(**moved(20, 33)), ["overlap"]),  # the next one begins below
         ([row(0), row(2), row(3)], ["gap"]),  # a row is lost
         ([*history(), row(3)], ["twice", "twice", "overlap", "offsets_back"]),
-        (history(epoch=0, producer_id=9), ["twice", "older_epoch"]),
+        (history(epoch=0, producer_id=9), ["older_epoch"]),
+        (history(epoch=1, producer_id=9), ["twice"]),
+        (history(epoch=5, producer_id=9), ["older_epoch"]),  # the next one has epoch 3
         (history(batch_id=1), ["twice"]),
+        (history(batch_id=0), ["twice"]),
         ([row(0), row(1, is_reset=True), row(2, batch_id=1), row(3)], []),  # the parts of one
         (history(records=9), ["receipt"]),
         (history(records=20, sequence_last=19), ["receipt"]),
@@ -95,7 +98,8 @@ def test_what_can_t_be_is_found(rows, cases):
 
 def test_what_a_person_moved_is_no_gap_and_another_ledger_another_history():
     position = {"is_reset": True, "kind": "recovery", "target_topic": None, **moved(5, 5)}
-    rows = [row(0), row(1, **position), row(2, **moved(5, 15)), row(3, batch_id=0, **moved(15, 20))]
+    again = row(2, batch_id=0, **moved(5, 15)), row(3, batch_id=1, **moved(15, 20))
+    rows = [row(0), row(1, **position), *again]
     assert not list(findings(transactions(rows)))
     rows = [row(0), row(1, ledger_id="another", **moved(70, 80), offset_first=20, offset_last=29)]
     assert not list(findings(transactions(rows)))

@@ -177,6 +177,10 @@ def test_it_is_read_in_order_a_stretch_of_a_ledger_at_a_time(tmp_path, monkeypat
         assert [len(each.targets) for each in found] == [2] * len(wanted)
         # Of offsets 2 to 8 and 0 to 9, and one that asks for the ends.
         assert len(asked) == 1 + -(-7 // stretch) + -(-10 // stretch)
+    asked.clear()
+    found = list(looking.walk(table, "p", "l", datetime(2026, 11, 2, tzinfo=timezone.utc)))
+    assert [(each.ledger_id, each.ledger_offset) for each in found] == wanted[2:]
+    assert len(asked) == 1 + 10  # nothing of the old ledger is asked for
     found = list(looking.walk(table, "p", "l", records_max=2))
     assert [(each.ledger_id, each.ledger_offset) for each in found] == wanted[-2:]
     assert list(looking.walk(table, "p", "another")) == []
