@@ -19,7 +19,7 @@ from eos.launch.spark_options import CLASS_PATH, JOINED, master_of, settings_of
 from eos.launch.spark_version import minor_of, supported_version
 from eos.local.class_archive import Archive, archive_of
 from eos.local.jars import of_delta, of_spark, paths_of
-from eos.local.java import AVRO_LIMITS, Java
+from eos.local.java import AVRO_LIMITS, Java, is_one_jvm
 from eos.native import library
 
 LOOPBACK = "127.0.0.1"
@@ -175,7 +175,8 @@ def put_on_class_path(
 
     Return False and change nothing if the jars must not be on the class path. `rest` has the user's
     options of spark-submit that are not in `settings`."""
-    if not _has_one_jvm(spark, master) or not _fit_class_path(jars, settings, rest):
+    is_ours = not spark.is_installed and is_one_jvm(master)
+    if not is_ours or not _fit_class_path(jars, settings, rest):
         return False
     settings[CLASS_PATH] = os.pathsep.join(filter(None, [settings.get(CLASS_PATH), *jars]))
     return True
@@ -320,9 +321,3 @@ def _class_path(arguments: Sequence[str]) -> str:
     """Return the `spark.driver.extraClassPath` in spark-submit's arguments; "" without one."""
     found = (argument.partition("=") for argument in arguments)
     return next((value for key, _, value in found if key == CLASS_PATH), "")
-
-
-def _has_one_jvm(spark: Spark, master: str) -> bool:
-    """Return whether driver and tasks share one JVM (master `local` or `local[N]`), started by the
-    Spark of this environment."""
-    return not spark.is_installed and (master == "local" or master.startswith("local["))

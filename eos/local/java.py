@@ -39,6 +39,13 @@ AVRO_LIMITS = tuple(
 )
 
 
+def is_one_jvm(master: str) -> bool:
+    """Return whether Spark runs the tasks in the driver's JVM: on `local` and `local[...]`.
+
+    On `local-cluster[...]` the executors are other JVMs of the same machine."""
+    return master == "local" or master.startswith("local[")
+
+
 @dataclass(frozen=True, slots=True)
 class Java:
     home: Path

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UsageError
+from eos.local.java import is_one_jvm
 from eos.spark import session
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _AVRO = "org.apache.spark.sql.avro.SchemaConverters"
-_LOCAL = re.compile(r"local(\[[^,\]]*(,\s*(?P<failures>\d+)\s*)?\])?")
+_FAILURES = re.compile(r"local\[[^,\]]*,\s*(\d+)\s*\]")  # of a task, in a local master
 # Spark's defaults, or those of its newest version where they differ: Spark has `true` for the last
 # one since 4.2 only.
 _SPARKS = {
@@ -104,9 +105,9 @@ def jvm_process(spark: SparkSession) -> int:
 
 
 def _effective(key: str, configured: str | None, master: str) -> str:
-    local = _LOCAL.fullmatch(master)
-    if key == "spark.task.maxFailures" and local:
-        return local["failures"] or "1"  # a local master has a setting of its own
+    if key == "spark.task.maxFailures" and is_one_jvm(master):
+        failures = _FAILURES.fullmatch(master)  # the setting has no effect there
+        return failures[1] if failures else "1"
     return configured or _SPARKS.get(key, "")
 
 
@@ -135,22 +136,16 @@ def _missing(spark: SparkSession, *, delta: bool, avro: bool) -> Iterator[str]:
 
 
 def _copy(spark: SparkSession, pool: str) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    if _LOCAL.fullmatch(str(spark.sparkContext.master)) and "PYSPARK_PYTHON" not in os.environ:
+    if is_one_jvm(str(spark.sparkContext.master)) and "PYSPARK_PYTHON" not in os.environ:
         # Workers of the job's own tasks run this process's Python, with its packages. The functions
         # of the user's DataFrames keep the one with which they were made.
         spark.sparkContext.pythonExec = sys.executable
-    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no public way to copy a session
-    found = SparkSession(spark.sparkContext, java.cloneSession())
+    found = session.another_session(spark, pool)
     configured = spark.sparkContext.getConf()
-    for key, value in _of_session(configured.get).items():
-        found.conf.set(key, value)
+    for key, value in session.SESSION.items():
+        found.conf.set(key, configured.get(key) or value)
+    for key, value in session.REQUIRED.items():
+        if key.startswith("spark.sql."):
+            found.conf.set(key, value)
     session.look_up_once(found)
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
     return found
-
-
-def _of_session(configured: Any) -> Mapping[str, str]:
-    own = {key: configured(key) or value for key, value in session.SESSION.items()}
-    return own | {key: v for key, v in session.REQUIRED.items() if key.startswith("spark.sql.")}

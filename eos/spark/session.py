@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
 from eos.kafka.records.column_reader import BYTES_LIMIT
-from eos.local.java import AVRO_LIMITS
+from eos.local.java import AVRO_LIMITS, is_one_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +115,7 @@ def slots(spark: SparkSession) -> int:
     `spark.default.parallelism` is not reliable, since a user may set it to any number.
     """
     context: Any = spark.sparkContext
-    if not re.fullmatch(r"local(\[[^\]]*\])?", str(context.master)):
+    if not is_one_jvm(str(context.master)):
         return 0
     scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no public way
     profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -148,8 +148,7 @@ def executor_options(master: str, configured: str) -> str:
     The user's options override the limits. The result is empty if tasks run in the driver's JVM,
     since its command line has the limits already.
     """
-    has_one_jvm = master == "local" or master.startswith("local[")
-    return "" if has_one_jvm else " ".join([*AVRO_LIMITS, configured]).strip()
+    return "" if is_one_jvm(master) else " ".join([*AVRO_LIMITS, configured]).strip()
 
 
 def require_once(configured: Callable[[str], str | None]) -> None:
@@ -165,14 +164,15 @@ def require_once(configured: Callable[[str], str | None]) -> None:
 
 
 def another_session(spark: SparkSession, pool: str) -> SparkSession:
-    """Return a session of its own in the same application: with its own settings, temporary views
-    and queries.
+    """Return a copy of the session in the same application, with queries of its own.
 
-    Jobs of this thread, and of queries that it starts, run in the scheduler's pool `pool`.
+    It has a copy of the settings, functions and temporary views. Jobs of this thread, and of
+    queries that it starts, run in the scheduler's pool `pool`.
     """
-    found = spark.newSession()
-    for key in SESSION:
-        found.conf.set(key, str(spark.conf.get(key)))
+    from pyspark.sql import SparkSession
+
+    java: Any = spark._jsparkSession  # noqa: SLF001 - PySpark has no public way to copy a session
+    found = SparkSession(spark.sparkContext, java.cloneSession())
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
     return found
 
