@@ -108,6 +108,7 @@ class Follower:
         if self._thread.is_alive():
             self._thread.join(_CLOSE_MS / 1000 + _STEP_MS / 1000)
         if self._thread.is_alive():
+            self._warn_of_end(failed, "an update of the table still runs")
             return
         # After a recent failure a retry rarely helps, and the end of the run waits for it.
         deadline = Deadline.after_ms(_CLOSE_FAILED_MS if self._failure else _CLOSE_MS)
@@ -118,14 +119,16 @@ class Follower:
             if failed:
                 self._end_with(failed, last)
         except Exception as error:  # noqa: BLE001 - must not hide why the run ended
-            reason = error.message if isinstance(error, EosError) else repr(error)
-            aborted = f", and {_attempts(len(failed), 'aborted')}" if failed else ""
-            self._bus.emit(
-                events.Warned(
-                    f"the audit table lacks the end of this run{aborted}; the next run adds what "
-                    f"the ledger has: {reason}"
-                )
+            self._warn_of_end(failed, error.message if isinstance(error, EosError) else repr(error))
+
+    def _warn_of_end(self, failed: Sequence[Mapping[str, Any]], reason: str) -> None:
+        aborted = f", and {_attempts(len(failed), 'aborted')}" if failed else ""
+        self._bus.emit(
+            events.Warned(
+                f"the audit table lacks the end of this run{aborted}; the next run adds what "
+                f"the ledger has: {reason}"
             )
+        )
 
     def _end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord | None) -> None:
         if last is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eos.dedup.buckets import BucketFile, BucketKey, BucketManifest
@@ -54,6 +54,7 @@ class StateAttempt:
     stage: DedupStage | ProducerScopeStage
     save: Callable[[Files, Mapping[str, Any]], VersionRecord]  # commits files as a version
     origin: Mapping[str, Any]
+    _read: dict[str, Any] = field(default_factory=dict, init=False)  # by the report's file
 
     def validated(self) -> Counter[TopicPartition]:
         """Return how many records the tasks have validated, by source partition.
@@ -71,7 +72,9 @@ class StateAttempt:
         found: dict[TopicPartition, Mapping[str, Any]] = {}
         work = self.stage.work
         for name in sorted(name for name in work.files() if name.endswith(".json")):
-            report = json.loads(work.read(name))
+            if name not in self._read:  # a file never changes, and a bucket takes a while
+                self._read[name] = json.loads(work.read(name))
+            report = self._read[name]
             tp = TopicPartition(report["topic"], report["partition"])
             first = found.setdefault(tp, report)
             if _compared(first) != _compared(report):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from support.copies.pipeline_copy import Job
 from support.doubles import EventLog
 from support.errors import raises
 from support.waiting import wait_until
 
+from eos.audit import follower as following
 from eos.audit.follower import Follower
 from eos.audit.projection import ProjectionResult
 from eos.audit.updater import NO_AUDIT, audit_of, location_of
@@ -85,6 +88,26 @@ def test_a_table_that_lacks_nothing_is_not_reported_to_lack_0_attempts():
     lacks, ends = (event.message for event in told.of(events.Warned))
     assert lacks.startswith("the audit table lacks 1 attempt; the pipeline continues, and stops")
     assert ends.startswith("the audit table lacks the end of this run; the next run adds what the")
+
+
+def test_an_update_that_does_not_end_is_told_at_the_end(monkeypatch):
+    monkeypatch.setattr(following, "_STEP_MS", 10)
+    monkeypatch.setattr(following, "_CLOSE_MS", 10)
+    told, begun, ends = EventLog(), threading.Event(), threading.Event()
+
+    class Hangs(Fails):
+        def catch_up(self, _deadline):
+            begun.set()
+            assert ends.wait(10)
+            raise self.error
+
+    follower = Follower(Hangs(UnavailableError("example", "away")), told, 2, every_s=0.001)
+    follower.start()
+    assert begun.wait(10)
+    follower.close([{"attempt": 1}])
+    (warned,) = (event.message for event in told.of(events.Warned))
+    ends.set()
+    assert warned.startswith("the audit table lacks the end of this run, and 1 aborted attempt;")
 
 
 def test_an_error_that_nobody_thought_of_is_told_too():

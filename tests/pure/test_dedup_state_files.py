@@ -90,6 +90,22 @@ def _vacuum_now(table, vacuum, **how):
     vacuum(table, retention_hours=0, enforce_retention_duration=False, **how)
 
 
+def test_a_report_is_read_once(tmp_path, monkeypatch):
+    """In a bucket each read takes a while, and a micro-batch asks for the reports several times."""
+    opened = versions_in(tmp_path).begin("")
+    read = []
+    plain = LocalFolder.read
+    monkeypatch.setattr(
+        LocalFolder, "read", lambda folder, name: read.append(name) or plain(folder, name)
+    )
+    verdicts_of(opened, [Row(0, Sent(0, A, 0, 0))])
+    assert opened.validated() == {("t", 0): 1}
+    verdicts_of(opened, [Row(0, Sent(1, A, 0, 0))])
+    assert opened.validated() == {("t", 0): 1, ("t", 1): 1}
+    assert opened.commit().summary["verdicts"] == {"appended": 2}
+    assert len([name for name in read if name.endswith(".json")]) == 2
+
+
 def test_a_task_that_ran_twice_in_other_chunks_reports_the_same(tmp_path, monkeypatch):
     """A task that reads Kafka itself cuts rows elsewhere than Spark. More producers have unusual
     records than a report lists."""
