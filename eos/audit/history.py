@@ -226,8 +226,19 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
     position: dict[TopicPartition, int] = {}
     for each in found:
         if each.is_committed:
-            position.update({tp: end for tp, (_, end) in each.sources.items()})
+            advance(position, each)
     return position
+
+
+def advance(position: dict[TopicPartition, int], each: Transaction) -> None:
+    """Change the next offsets to read to those after this committed transaction.
+
+    A ledger record without a micro-batch has all of them. `eos recover --forget-topic` removes
+    partitions, for example.
+    """
+    if not each.is_attempt:
+        position.clear()
+    position.update({tp: end for tp, (_, end) in each.sources.items()})
 
 
 def findings(found: Iterable[Transaction]) -> Iterator[Finding]:

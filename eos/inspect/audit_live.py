@@ -73,9 +73,10 @@ def live(
     state = cluster.transaction()
     targets = sorted({tp for each in committed for tp in each.targets})
     producers = cluster.producers([cluster.ledger_partition, *targets])
-    offset = cluster.ledger_last()
-    fields = list(_newest_fields(state, last, offset, producers))
+    fields = list(_newest_fields(state, last, cluster.ledger_last(), producers))
     fields += _group_fields(cluster, ends(committed))
+    # Read after all that is compared: the group's offsets may be those of a newer record.
+    offset = cluster.ledger_last()
     is_moving = offset is not None and last is not None and offset > last.ledger_offset
     opened = cluster.open_transactions(producers)
     findings = [] if is_moving else list(_differing(fields, last))
@@ -151,8 +152,10 @@ def _foreign_and_hanging(
             message = f"a transaction of {each.owner_text} is open on {place}"
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
     known = {each.identity.producer_id for each in committed}
+    known_ms = _first_ms(committed)
     for producer in producers.get(cluster.ledger_partition, ()):
-        if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
+        is_known = producer.identity.producer_id in known or 0 <= producer.last_ms < known_ms
+        if known and not is_known and producer.sequence_last >= 0:
             if any(each.owner == cluster.transactional_id for each in opened):
                 continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
@@ -161,3 +164,13 @@ def _foreign_and_hanging(
                 "writes to this ledger, and is not the pipeline's"
             )
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
+
+
+def _first_ms(committed: Sequence[Transaction]) -> float:
+    """Return the time from which all of the pipeline's producer ids are known.
+
+    The ledger's leader keeps earlier ones for a day, and the pipeline had another id until its
+    epochs ran out.
+    """
+    first = next((each.begun_at or each.ended_at for each in committed), None)
+    return first.timestamp() * 1000 if first else 0

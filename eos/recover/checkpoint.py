@@ -186,7 +186,8 @@ def set_aside(view: Snapshot) -> LedgerChange:
     """Return the change after which the next run creates a fresh checkpoint.
 
     The recovery record in the ledger is enough for that, also without a checkpoint. The folder is
-    renamed to show operators that it is unused. If the ledger is empty, no record is written, and only the rename counts.
+    renamed to show operators that it is unused. If the ledger is empty, no record is written, and
+    only the rename counts.
     """
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)

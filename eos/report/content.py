@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from eos.audit.history import Summary, Sums, Transaction, findings
+from eos.audit.history import Summary, Sums, Transaction, advance, findings
 from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
@@ -77,9 +77,9 @@ def _count_while_reading(
         shown_at = content.timeline.add(each)
         content.recent.append(each)
         if each.is_committed:
-            for tp, (start, end) in each.sources.items():
+            for tp, (start, _) in each.sources.items():
                 content.began.setdefault(tp, start)
-                content.position[tp] = end
+            advance(content.position, each)
         if is_try(each):
             content.kinds[kind_of(each)] += 1
         at = each.ended_at
