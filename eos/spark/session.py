@@ -47,6 +47,9 @@ REQUIRED = {
     # on the first rows. Spark 4.0 ignores them: `startup/spark_plan.py` refuses what needs them.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+    # A startup reads files in these formats (its defaults) only, and would reject the checkpoint.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
 }
 
 AUTHENTICATE = "spark.authenticate"
@@ -152,7 +155,8 @@ def executor_options(master: str, configured: str) -> str:
 
 
 def require_once(configured: Callable[[str], str | None]) -> None:
-    """Raise UsageError for a setting with which Spark may repeat a writing task in an attempt."""
+    """Raise UsageError for a setting with which Spark may repeat a writing task in an attempt, or
+    write a checkpoint that no startup can read."""
     for key, required in REQUIRED.items():
         value = configured(key) or required
         if value != required:

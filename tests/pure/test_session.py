@@ -27,6 +27,15 @@ def test_a_setting_that_lets_spark_repeat_a_writing_task_is_rejected(key: str, v
     assert rejected.value.message == f"{key} is {value}; exactly-once needs {needed}"
 
 
+@pytest.mark.parametrize("name", ["stateStore.checkpointFormatVersion", "offsetLog.formatVersion"])
+def test_a_checkpoint_format_that_no_startup_reads_is_rejected(name: str) -> None:
+    key = f"spark.sql.streaming.{name}"
+    with pytest.raises(UsageError) as rejected:
+        require_once({key: "2"}.get)
+    assert rejected.value.message == f"{key} is 2; exactly-once needs 1"
+    require_once({key: "1"}.get)
+
+
 def test_settings_that_are_left_out_or_as_needed_are_accepted() -> None:
     require_once({}.get)
     require_once({"spark.stage.ignoreDecommissionFetchFailure": "false"}.get)
