@@ -21,6 +21,7 @@ from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import Profile
+from eos.dedup.state_versions import hash_of_rules
 from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
 from eos.folder import Folder, folder_of
@@ -157,6 +158,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         reason,
         Sinks(planned.tables, apps, names.pipeline, planned.spark_conf),
         None if by is None else StampPlaces(by.producer, by.epoch, by.sequence),
+        "" if by is None else hash_of_rules(by.reading, by.policy),
         is_spread=by is not None and not by.policy.rules.is_ordered,
         dead_letters=planned.dead_letters.topic if planned.dead_letters else "",
     )

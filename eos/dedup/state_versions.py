@@ -46,6 +46,14 @@ from eos.kafka.api import TopicPartition
 _WORK = "_attempts"  # Delta readers ignore names that begin with _
 
 
+def hash_of_rules(reading: tuple[str, ...], policy: Policy) -> str:
+    """Return a hash of the places of id, epoch and sequence, where sequences wrap, and the scope.
+
+    States of producers are valid only while these settings stay the same."""
+    settings = (*reading, policy.rules.sequences, policy.rules.is_ordered)
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+
+
 @dataclass(slots=True)
 class StateVersions:
     """Driver's access to the versions of a pipeline's producer states.
@@ -63,11 +71,8 @@ class StateVersions:
 
     @property
     def rules(self) -> str:
-        """Return a hash of the settings under which stored states are valid.
-
-        They are the places of id, epoch and sequence, where sequences wrap, and the scope."""
-        settings = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
-        return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+        """Return a hash of the settings under which stored states are valid."""
+        return hash_of_rules(self.reading, self.policy)
 
     def require(self, version: str) -> None:
         """Raise an EosError if this version can't be read, or was written under other rules.

@@ -152,7 +152,7 @@ class CommitChain:
         if any(self.position.get(tp) != end for tp, end in ends.items()):
             self.moved.append(each.witness)
         self.position = ends
-        for tp in sorted(self.covered.keys() - ends.keys()):
+        for tp in each.removed(self.covered):
             start, end = self.covered.pop(tp)
             message = f"{tp}: offsets {start} to {end - 1} were read before {each.witness}, with "
             message += "which an operator removed the topic from the pipeline"

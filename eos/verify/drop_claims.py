@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from eos.dedup.state_table import StateVersion
 from eos.finding import Witness
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Ints
@@ -37,6 +38,8 @@ class ProducerSpan(NamedTuple):
 class DropClaim:
     """The ledger's claim about the records that dedup dropped in one attempt.
 
+    `topic_ids` has the ids of the source topics that it read, and `rules` the hash of the settings
+    that define stamps. Both are empty if the claim comes from the audit table.
     `proven` counts the proven records by reason, and those with any reason as `all`, each once.
     `offsets` has the offsets of the latter, if the attempt dropped records for several reasons.
     `has_witness` is true if a producer's span was reported as unproven. Then no finding is added
@@ -47,6 +50,8 @@ class DropClaim:
     ranges: Mapping[TopicPartition, tuple[int, int]]
     dropped: Mapping[str, int]
     spans: Mapping[TopicPartition, Sequence[ProducerSpan]]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    rules: str = ""
     proven: Counter[str] = field(default_factory=Counter)
     offsets: dict[TopicPartition, Ints] = field(default_factory=dict)
     has_witness: bool = False
@@ -74,4 +79,5 @@ def claim_of(each: CommittedAttempt) -> DropClaim | None:
         if reason in REASONS:
             one = ProducerSpan(str(producer), reason, *map(int, numbers))
             spans.setdefault(TopicPartition(topic, partition), []).append(one)
-    return DropClaim(each.witness, each.ranges, dropped, spans)
+    rules = StateVersion.of(each.producers).rules if each.producers else ""
+    return DropClaim(each.witness, each.ranges, dropped, spans, each.topic_ids, rules)

@@ -23,6 +23,7 @@ from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import Proofs, TooManyError, has_epoch, proofs, with_epochs
 from eos.verify.record_order import Order, RecordPosition
+from eos.verify.source_logs import Log, SourceRange
 from eos.verify.stamps import Stamps, hash_of, joined
 
 # Collected claims are proven once they are of this many attempts, or name this many producers.
@@ -52,15 +53,6 @@ class ProvenDrop(NamedTuple):
         }
 
 
-class Log(NamedTuple):
-    """The stamps of a source partition below an offset.
-
-    `is_cut` is true if the log may lack older records, or was compacted."""
-
-    stamps: Callable[[], Iterator[Stamps]]
-    is_cut: bool
-
-
 def _place(tp: TopicPartition, proof: int, order: Order | None) -> RecordPosition:
     return RecordPosition(tp, proof) if order is None else order.where(proof)
 
@@ -87,18 +79,23 @@ Proven = dict[tuple[int, TopicPartition, ProducerSpan], Counter[str]]
 class DropCheck:
     """Check of dropped records. Call `see` with each transaction in the ledger's order.
 
-    `log` returns the stamps of a source partition below an offset. It is None if the pipeline file
-    no longer defines stamps.
+    `log` returns the stamps of a source partition. It is None if the pipeline file no longer
+    defines stamps. `rules` is the hash of the file's settings that define them.
+
+    Dedup's states outlive a topic that an operator made the pipeline forget (`forgotten`). So a
+    record of a new topic may be a duplicate of a record that was in the old one.
     """
 
     findings: Findings
-    log: Callable[[TopicPartition, int], Log] | None
+    log: Callable[[SourceRange], Log] | None
+    rules: str = ""
     is_spread: bool = False  # with `scope: producer`, the proof may be in another partition
     # Returns the records that dedup rejected in the transactions passed to `see` so far.
     letters: Callable[[], Refused] = dict
     # Called for every proven drop, not only the listed ones, with the transaction of its claim.
     each: Callable[[ProvenDrop, Witness], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
     is_cut: bool = False  # transactions are not known, which may have read the first copies
     records: Counter[str] = field(default_factory=Counter)
     proven: int = 0
@@ -110,9 +107,13 @@ class DropCheck:
     def see(self, each: CommittedAttempt) -> None:
         if each.witness.kind == "recovery":
             # The position may move back, so that records are read twice. Prove the claims so far.
+            gone = each.removed(self.covered)
+            self.forgotten |= {tp.topic for tp in gone}
             self.prove()
-            for tp in self.covered.keys() - each.ranges.keys():
-                del self.covered[tp]  # an operator removed the topic; a new one has other offsets
+            # Transactions of a copied ledger read the records that dedup's states know.
+            self.is_cut |= each.is_copied and bool(each.producers)
+            for tp in gone:  # an operator removed the topic; a new one has other offsets
+                del self.covered[tp]
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -140,24 +141,49 @@ class DropCheck:
                 claims, "the pipeline file no longer declares how records are stamped"
             )
             return
-        ends: dict[TopicPartition, int] = {}
-        for claim in claims:
-            for tp, (_, end) in claim.ranges.items():
-                ends[tp] = max(end, ends.get(tp, 0))
-        logs = {tp: self.log(tp, end) for tp, end in sorted(ends.items())}
-        is_cut = self.is_cut or any(log.is_cut for log in logs.values())
+        same = [claim for claim in claims if claim.rules in ("", self.rules)]
+        if len(same) < len(claims):
+            others = [claim for claim in claims if claim.rules not in ("", self.rules)]
+            self._report_unread(others, "`dedup.producer` or `dedup.scope` was changed since")
+        if same:
+            self._prove_same(same)
+
+    def _prove_same(self, claims: Sequence[DropClaim]) -> None:
+        """Prove claims of attempts that read stamps as the pipeline file says now."""
+        logs = self._logs(claims)
+        proven: list[Proven] = []
         try:
             self._refused = self.letters()
             if self.is_spread:
-                self._prove_together(logs, claims, is_cut)
+                proven.append(self._prove_together(logs, claims))
             accepted = self._accepted_epochs(logs, claims)
-            for tp, log in logs.items():
-                self._prove(tp, log, claims, accepted, log.is_cut if accepted is None else is_cut)
+            proven += [self._prove(tp, log, claims, accepted) for tp, log in logs.items()]
         except TooManyError as error:
             self._report_unread(claims, f"there are {error}")
             return
+        cut = {tp for tp, log in logs.items() if tp.topic in self.forgotten or log.is_cut()}
+        is_cut = self.is_cut or bool(cut) or (self.is_spread and bool(self.forgotten))
+        for (number, tp, span), known in (pair for each in proven for pair in each.items()):
+            # Can only records of the same partition be the proof?
+            is_own = not self.is_spread or (span.reason == "fenced" and accepted is None)
+            may_be_gone = self.is_cut or tp in cut if is_own else is_cut
+            self._report(tp, claims[number], span, known, is_cut=may_be_gone)
         for claim in claims:
             self._settle(claim, is_cut)
+
+    def _logs(self, claims: Sequence[DropClaim]) -> Mapping[TopicPartition, Log]:
+        assert self.log is not None, "claims are proven by logs"
+        ends: dict[TopicPartition, int] = {}
+        topic_ids: dict[str, str] = {}  # only a recovery record changes them
+        for claim in claims:
+            topic_ids |= claim.topic_ids
+            for tp, (_, end) in claim.ranges.items():
+                ends[tp] = max(end, ends.get(tp, 0))
+        found = {}
+        for tp, end in sorted(ends.items()):
+            begin = min((start for start, _ in self.covered[tp]), default=end)
+            found[tp] = self.log(SourceRange(tp, begin, end, topic_ids.get(tp.topic, "")))
+        return found
 
     def _accepted_epochs(
         self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim]
@@ -181,8 +207,7 @@ class DropCheck:
         log: Log,
         claims: Sequence[DropClaim],
         fencing: Stamps | None,
-        is_cut: bool,
-    ) -> None:
+    ) -> Proven:
         """Prove dropped records of one partition by earlier records of the same partition."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
@@ -192,11 +217,11 @@ class DropCheck:
                 if tp in claim.ranges:
                     part = found.between(*claim.ranges[tp])
                     self._add(tp, (number, claim), part, proven, reasons)
-        self._compare(claims, proven, is_cut)
+        return proven
 
     def _prove_together(
-        self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim], is_cut: bool
-    ) -> None:
+        self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim]
+    ) -> Proven:
         """Prove duplicates of producers that write to several partitions."""
         order = Order([claim.ranges for claim in claims], list(logs))
         proven: Proven = {}
@@ -211,7 +236,7 @@ class DropCheck:
                 for tp, span in claim.ranges.items():
                     part = order.within(found, number, tp, span)
                     self._add(tp, (number, claim), part, proven, REASONS[:1], order)
-        self._compare(claims, proven, is_cut)
+        return proven
 
     def _add(
         self,
@@ -288,10 +313,6 @@ class DropCheck:
             if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
                 place = _place(tp, int(by[at[0]]), order)
                 self.shown.append(ProvenDrop(tp, offset, span.reason, place))
-
-    def _compare(self, claims: Sequence[DropClaim], proven: Proven, is_cut: bool) -> None:
-        for (number, tp, span), known in proven.items():
-            self._report(tp, claims[number], span, known, is_cut=is_cut)
 
     def _report(
         self,

@@ -6,7 +6,7 @@ trimmed (deleted as old).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,9 @@ class CommittedAttempt:
     `ranges` has the source offsets that the transaction read, as (start, end) by partition. A start
     or stop record read none, so its ranges are empty (start equals end). `ends` is the next offset
     of all source partitions after the transaction. It is None if the transaction comes from the
-    audit table, which has only the ranges.
+    audit table, which has only the ranges. `topic_ids` has the ids of the source topics, and
+    `producers` the version of dedup's states after the transaction. Both are empty in transactions
+    from the audit table. `is_copied` is true if it accepts the position of a copied ledger.
     """
 
     witness: Witness
@@ -37,10 +39,21 @@ class CommittedAttempt:
     dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's results
     # Delta tables before the transaction. None if it comes from the audit table, which lacks them.
     tables: Mapping[str, TableState] | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    producers: str = ""
+    is_copied: bool = False
 
     @property
     def is_attempt(self) -> bool:
         return self.witness.kind == "attempt"
+
+    def removed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return those of the partitions whose topics an operator removed by this recovery.
+
+        A topic that is left may lack a partition: one that was added after the record to which the
+        operator moved the position."""
+        left = {tp.topic for tp in self.ranges}
+        return sorted(tp for tp in partitions if tp.topic not in left)
 
 
 def attempt_of(record: LedgerRecord) -> CommittedAttempt:
@@ -61,6 +74,9 @@ def attempt_of(record: LedgerRecord) -> CommittedAttempt:
         [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
         attempt.get("dedup", {}),
         record.position.tables,
+        record.position.topic_ids,
+        record.position.producers,
+        (record.note or {}).get("verb") == "--accept-ledger",
     )
 
 

@@ -45,8 +45,9 @@ class Point:
     `ledger_offset` is the offset of the last verified ledger record. `targets` has the next offset
     to verify in each target partition. `allowed` describes the allowed findings up to this point.
     `covered` has the source ranges that the transactions read: several for a partition whose
-    position an operator moved. `tables` has the Delta tables by name. Both are empty in files of
-    older releases.
+    position an operator moved. `tables` has the Delta tables by name. `forgotten` has the topics
+    that an operator made the pipeline forget. `is_cut` is true if some transactions before this
+    point are not known. All four are empty in files of older releases, which ignore these fields.
     """
 
     pipeline: str
@@ -60,6 +61,8 @@ class Point:
     allowed: list[str] = field(default_factory=list)
     covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
     tables: Mapping[str, TablePoint] = field(default_factory=dict)
+    forgotten: Sequence[str] = ()
+    is_cut: bool = False
 
     def save(self, folder: Folder, name: str) -> None:
         """Write the point to a file, atomically."""
@@ -76,6 +79,8 @@ class Point:
             "allowed": self.allowed,
             "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
             "tables": {name: each.as_json() for name, each in self.tables.items()},
+            "forgotten": list(self.forgotten),
+            "is_cut": self.is_cut,
         }
         folder.create()
         folder.write(name, f"{json.dumps(body, indent=1)}\n".encode("ascii"))
@@ -110,6 +115,8 @@ def load(folder: Folder, name: str, pipeline: str, ledger_id: str) -> tuple[Poin
                 for topic, partition, each in body.get("covered", ())
             },
             {str(name): _table_point(each) for name, each in body.get("tables", {}).items()},
+            tuple(str(each) for each in body.get("forgotten", ())),
+            bool(body.get("is_cut", False)),
         )
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         return None, f"{path} is damaged ({type(error).__name__}: {error})"

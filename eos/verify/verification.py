@@ -44,6 +44,7 @@ class Subject:
     table_reason: str = ""
     tables: Sinks = field(default_factory=lambda: Sinks((), {}))
     places: StampPlaces | None = None  # where dedup finds the producers' stamps; None without dedup
+    dedup_rules: str = ""  # a hash of dedup's settings that define stamps
     is_spread: bool = False  # dedup has `scope: producer`, so a proof may be in another partition
     dead_letters: str = ""  # the dead-letter topic in the pipeline file; empty without one
     # Called for each proven drop, with the transaction whose ledger record claims it.

@@ -32,13 +32,13 @@ from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import CommitChain
 from eos.verify.cross_checks import LedgerLevel
 from eos.verify.dead_letters import DeadLetterReader
-from eos.verify.dropped_records import DropCheck, Log
+from eos.verify.dropped_records import DropCheck
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
 from eos.verify.ledger import LedgerLog, Page
-from eos.verify.log_reader import Reader, require_seen, short_deadline
+from eos.verify.log_reader import Reader
 from eos.verify.progress import Point
-from eos.verify.source import SourcePartition
+from eos.verify.source_logs import SourceLogs
 from eos.verify.table_proofs import TableProofs
 from eos.verify.target import LogBounds, Target
 from eos.verify.verification import Progress, Subject, VerificationResult
@@ -59,16 +59,16 @@ class Verification:
         sources: Reader,
     ) -> None:
         self._subject, self._reader, self._progress = subject, reader, progress
-        self._cluster, self._source_reader = cluster, sources
-        self._ledger_id = ledger_id
+        self._cluster, self._ledger_id = cluster, ledger_id
         self._findings = Findings()
         self._chain = CommitChain()
-        log = self._read_stamps if subject.places is not None else None
         names = subject.names
+        self._sources = SourceLogs(sources, self._findings, progress, subject.places)
         self._letters = DeadLetterReader(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
-            log,
+            self._sources.stamps if subject.places is not None else None,
+            subject.dedup_rules,
             is_spread=subject.is_spread,
             letters=self._letters.read,
             each=subject.names_dropped,
@@ -80,7 +80,6 @@ class Verification:
             self._rows = LedgerRows(subject.table, names.pipeline, names.ledger, ledger_id)
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
-        self._same_topics: dict[str, bool] = {}
         self._stuck: set[TopicPartition] = set()  # waiting for their open transaction was futile
         self._is_table_same = True
         self._level: LedgerLevel | None = None
@@ -143,6 +142,7 @@ class Verification:
             **complete,
             **{tp: list(each) for tp, each in point.covered.items()},
         }
+        self._dropped.forgotten, self._dropped.is_cut = set(point.forgotten), point.is_cut
         own = point.targets.items()
         self._letters.ends = {tp: n for tp, n in own if tp.topic == self._letters.topic}
         for producer_id in point.producer_ids:
@@ -305,7 +305,7 @@ class Verification:
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
             self._tail(target, bounds[tp])
-        sources = self._sources(low)
+        sources = self._sources.check(chain.covered, low.topic_ids)
         self._dropped.prove()
         records = [record for page in newer for record in page.records]
         high = LedgerLevel.of(records[-1]) if records else low
@@ -338,6 +338,8 @@ class Verification:
             chain.owners.producer_ids,
             covered=self._dropped.covered,
             tables=self._tables.points(),
+            forgotten=tuple(sorted(self._dropped.forgotten)),
+            is_cut=self._dropped.is_cut,
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:
@@ -350,51 +352,3 @@ class Verification:
         target.position = max(target.position, bounds.start)
         self._reader.target(target, bounds.stable)
         target.finish()
-
-    def _sources(self, low: LedgerLevel) -> list[SourcePartition]:
-        covered = {
-            tp: span for tp, span in self._chain.covered.items() if self._is_same(tp.topic, low)
-        }
-        reader = self._source_reader
-        bounds = reader.bounds(list(covered))
-        found = []
-        for tp, (start, end) in sorted(covered.items()):
-            source = SourcePartition(tp, start, end, reader.retention(tp.topic), self._findings)
-            first, stable = bounds[tp].start, bounds[tp].stable
-            self._progress.expects(max(0, min(end, stable) - max(start, first)))
-            reader.source(source, bounds[tp])
-            found.append(source)
-        return found
-
-    def _read_stamps(self, tp: TopicPartition, end: int) -> Log:
-        """Return the stamps (producer id, epoch, sequence) of a source partition below `end`.
-
-        They begin at the log's start, even if the verification resumes later, because an old record
-        may prove that a newer one is a duplicate.
-        """
-        places, reader = self._subject.places, self._source_reader
-        bounds = reader.bounds([tp])[tp]
-        assert places is not None, "only a pipeline with stamps needs them"
-        end = min(end, bounds.stable)
-        begin = min((start for start, _ in self._dropped.covered[tp]), default=end)
-        is_cut = bounds.start > begin or reader.retention(tp.topic).is_compacted
-        if self._level is not None and not self._is_same(tp.topic, self._level):
-            return Log(lambda: iter(()), is_cut=True)
-        self._progress.expects(max(0, end - bounds.start))
-        return Log(lambda: reader.stamps(tp, end, places), is_cut=is_cut)
-
-    def _is_same(self, topic: str, low: LedgerLevel) -> bool:
-        """Return whether the topic still has the topic id in the ledger. If not, report it."""
-        if topic in self._same_topics:
-            return self._same_topics[topic]
-        found = self._source_reader.client.topics([topic], short_deadline())
-        require_seen(found)
-        now = found[topic]
-        known = low.topic_ids.get(topic, now.topic_id)
-        is_same = not now.is_missing and now.topic_id in {known, ""}
-        self._same_topics[topic] = is_same
-        if not is_same:
-            subject = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
-            message = f"the source topic {topic!r} {subject}, the ledger's offsets are of {known}"
-            self._findings.add(Finding("source_recreated", message, TopicPartition(topic, 0)))
-        return is_same

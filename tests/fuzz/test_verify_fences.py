@@ -17,9 +17,10 @@ from eos.dedup.producer_scope import Epochs, ScopeRules, decide
 from eos.finding import FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
 from eos.producers.state import VERDICTS
-from eos.verify.dropped_records import DropCheck, Log
+from eos.verify.dropped_records import DropCheck
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
+from eos.verify.source_logs import Log, SourceRange
 from eos.verify.stamps import Stamps, hash_of
 
 PLACES = [TopicPartition("in", number) for number in range(3)]
@@ -69,15 +70,16 @@ class History:
         return verdicts
 
     def verified(self) -> DropCheck:
-        def log(tp: TopicPartition, end: int) -> Log:
-            sent = self.logs[tp][:end]
+        def log(wanted: SourceRange) -> Log:
+            sent = self.logs[wanted.at][: wanted.end]
             columns = (
                 [hash_of(str(producer)) for producer, _, _ in sent],
                 [epoch for _, epoch, _ in sent],
                 [number for _, _, number in sent],
                 range(len(sent)),
             )
-            return Log(lambda: iter([Stamps(*(np.array(c, np.int64) for c in columns))]), False)
+            found = Stamps(*(np.array(each, np.int64) for each in columns))
+            return Log(lambda: iter([found]), lambda: False)
 
         check = DropCheck(Findings(), log, is_spread=True)
         check.letters = lambda: {tp: np.array(at, np.int64) for tp, at in self.rejected.items()}

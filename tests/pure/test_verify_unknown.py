@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from eos.deadline import Deadline
 from eos.finding import FindingKind, Witness
 from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.cluster import TopicInfo
 from eos.verify.chain import CommitChain
-from eos.verify.dropped_records import DropCheck, Log
+from eos.verify.dropped_records import DropCheck
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt
+from eos.verify.source_logs import Log, SourceLogs, SourceRange
 from eos.verify.stamps import Stamps, hash_of
+from eos.verify.target import LogBounds, Retention
 from eos.verify.verify import Verification
 
+STATES = f"4/{'a' * 12}/17"
 IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
 
 def committed(
-    number: int, start: int, end: int, kind: str = "attempt", dropped: int = 0
+    number: int,
+    start: int,
+    end: int,
+    kind: str = "attempt",
+    dropped: int = 0,
+    spans: tuple = (),
+    topic_id: str = "",
+    producers: str = "",
 ) -> CommittedAttempt:
     told = Witness(number, kind, number, 1, Identity(5, number))
     ranges = {IN: (start, end)} if kind == "attempt" else {}
-    verdicts = {"verdicts": {"duplicate": dropped}, "producers": ()} if dropped else {}
-    return CommittedAttempt(told, "q", ranges, None, [], verdicts)
+    verdicts = {"verdicts": {"duplicate": dropped}, "producers": spans} if dropped else {}
+    ids = {"in": topic_id} if topic_id else {}
+    return CommittedAttempt(told, "q", ranges, None, [], verdicts, None, ids, producers)
+
+
+class Silent:
+    def expects(self, offsets: int) -> None:
+        pass
 
 
 def test_the_range_behind_trimmed_records_has_no_gap() -> None:
@@ -48,20 +67,133 @@ def test_only_epochs_before_the_next_known_one_may_be_trimmed() -> None:
     assert not chain.owners.may_be_trimmed(Identity(6, 0))
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_the_first_copy_may_be_in_trimmed_records(is_cut: bool) -> None:
-    """Offset 10 repeats offset 2, which no known transaction read."""
-    every = np.full(20, hash_of("a"), np.int64)
+def repeating(*, is_spread: bool = False, rules: str = "") -> DropCheck:
+    """A check of a log whose offset 10 repeats offset 2."""
     numbers = np.arange(20)
     numbers[10] = 2
+    every = np.full(20, hash_of("a"), np.int64)
     stamps = Stamps(every, np.zeros(20, np.int64), numbers, np.arange(20))
-    check = DropCheck(Findings(), lambda *_: Log(lambda: iter([stamps]), is_cut=False))
-    check.is_cut = is_cut
-    check.see(committed(7, 10, 20, dropped=1))
+
+    def log(wanted: SourceRange) -> Log:
+        return Log(lambda: iter([stamps.where(stamps.offset < wanted.end)]), lambda: False)
+
+    return DropCheck(Findings(), log, rules, is_spread=is_spread)
+
+
+def cases(check: DropCheck) -> list[tuple[FindingKind, str]]:
     check.prove()
+    listed = check.findings.listed.items()
+    return [(kind, each.case) for kind, findings in listed for each in findings]
+
+
+SPAN = ("in", 0, "a", "duplicate", 1, 10, 10)
+
+
+@pytest.mark.parametrize("spans", [(), (SPAN,)])
+@pytest.mark.parametrize("is_spread", [False, True])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_the_first_copy_may_be_in_trimmed_records(is_cut, is_spread, spans) -> None:
+    """No known transaction read offset 2."""
+    check = repeating(is_spread=is_spread)
+    check.is_cut = is_cut
+    check.see(committed(7, 10, 20, dropped=1, spans=spans))
     kind = FindingKind.GONE if is_cut else FindingKind.WRONG
-    assert [each.case for each in check.findings.listed[kind]] == ["unproven"]
-    assert check.findings.counts.total() == 1
+    assert cases(check) == [(kind, "unproven")]
+
+
+@pytest.mark.parametrize(("producers", "kind"), [(STATES, "GONE"), ("", "WRONG")])
+def test_the_first_copy_may_be_in_records_of_a_copied_ledger(producers, kind) -> None:
+    """Its transactions are not known, but dedup's states may have been copied along."""
+    check = repeating()
+    witness = Witness(6, "recovery", -1, None, Identity(5, 6))
+    ranges = {IN: (10, 10)}
+    accepted = CommittedAttempt(
+        witness, "q", ranges, {IN: 10}, [], producers=producers, is_copied=True
+    )
+    check.see(accepted)
+    check.see(committed(7, 10, 20, dropped=1, spans=(SPAN,)))
+    assert cases(check) == [(FindingKind[kind], "unproven")]
+
+
+def test_drops_under_other_settings_of_dedup_are_not_verified() -> None:
+    """The stamps of that time can't be read with the file's present settings."""
+    check = repeating(rules="b" * 12)
+    check.see(committed(1, 0, 10))
+    check.see(committed(7, 10, 20, dropped=1, spans=(SPAN,), producers=STATES))
+    assert cases(check) == [(FindingKind.GONE, "dropped_unread")]
+    check = repeating(rules="a" * 12)
+    check.see(committed(1, 0, 10))
+    check.see(committed(7, 10, 20, dropped=1, spans=(SPAN,), producers=STATES))
+    assert cases(check) == []
+
+
+class ChangedTopic:
+    """A reader's view of topics of which one has been deleted and recreated."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.client = self
+        self.topic_id, self.read = topic_id, 0
+
+    def topics(self, names: Collection[str], _deadline: Deadline) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(self.topic_id, 1, 0 if self.topic_id else 3) for name in names}
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+        return {tp: LogBounds(0, 3, 3) for tp in partitions}
+
+    def retention(self, _topic: str) -> Retention:
+        return Retention()
+
+    def source(self, *_: object) -> None:
+        self.read += 1
+
+    def stamps(self, *_: object) -> Iterator[Stamps]:
+        self.read += 1
+        yield Stamps(*(np.zeros(0, np.int64),) * 4)
+
+
+@pytest.mark.parametrize("now", ["new", ""])
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_drops_of_a_forgotten_topic_are_no_damage(now, is_spread) -> None:
+    """The topic of that name has other records now, or is gone. But dedup's states are kept."""
+    reader: Any = ChangedTopic(now)
+    findings, places = Findings(), cast(Any, "unused")
+    logs = SourceLogs(reader, findings, Silent(), places)
+    check = DropCheck(findings, logs.stamps, is_spread=is_spread)
+    check.see(committed(1, 0, 10, topic_id="old"))
+    check.see(committed(2, 10, 20, dropped=1, spans=(SPAN,), topic_id="old"))
+    check.see(committed(3, 0, 0, "recovery"))
+    assert cases(check) == [(FindingKind.GONE, "unproven")]
+    assert not reader.read, "the log of another topic proves nothing"
+    check.see(committed(4, 0, 3, dropped=1, topic_id="new"))
+    assert cases(check) == [(FindingKind.GONE, "unproven")] * 2
+    assert check.forgotten == {"in"}
+
+
+def test_only_the_last_id_of_a_topic_is_compared() -> None:
+    findings, reader = Findings(), cast(Any, ChangedTopic("new"))
+    logs = SourceLogs(reader, findings, Silent(), None)
+    assert len(logs.check({IN: (0, 3)}, {"in": "new"})) == 1
+    assert not findings.counts
+    assert logs.check({IN: (0, 3)}, {"in": "old"}) == []
+    (finding,) = findings.listed[FindingKind.WRONG]
+    assert (finding.case, finding.at) == ("source_recreated", IN)
+    assert "its id is new, the ledger's offsets are of old" in finding.message
+
+
+def test_a_partition_that_a_rewind_leaves_out_is_not_forgotten() -> None:
+    """The record of that position is older than the partition."""
+    more = TopicPartition("in", 1)
+    chain, check = CommitChain(), DropCheck(Findings(), None)
+    witness = Witness(2, "recovery", -1, None, Identity(5, 2))
+    both = {IN: (0, 5), more: (0, 2)}
+    begun = Witness(1, "attempt", 1, 1, Identity(5, 1))
+    read = CommittedAttempt(begun, "q", both, None, [])
+    rewound = CommittedAttempt(witness, "q", {IN: (3, 3)}, {IN: 3}, [])
+    for each in (read, rewound):
+        assert not list(chain.see(each))
+        check.see(each)
+    assert chain.covered == both
+    assert (check.covered, check.forgotten) == ({IN: [(0, 5)], more: [(0, 2)]}, set())
 
 
 def test_records_of_a_topic_that_was_forgotten_prove_nothing() -> None:
@@ -71,6 +203,7 @@ def test_records_of_a_topic_that_was_forgotten_prove_nothing() -> None:
     check.see(committed(2, 0, 0, "recovery"))
     check.see(committed(3, 0, 3))
     assert check.covered == {IN: [(0, 3)]}
+    assert check.forgotten == {"in"}
 
 
 def test_a_target_that_the_last_verification_did_not_know_has_not_begun() -> None:
