@@ -14,6 +14,15 @@ from eos.errors import UsageError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
+def project_root(folder: Path) -> Path:
+    """Return the nearest folder that contains `pipelines/`, from `folder` upwards, or else `folder`
+    itself."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / "pipelines").is_dir():
+            return candidate
+    return folder
+
+
 def scheme_of(location: str) -> str:
     """Return the location's URI scheme in lower case; "" for a plain path."""
     match = _SCHEME.match(location)

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from eos.config.load import load_profile, project_root
+from eos.config.load import load_profile
 from eos.config.model import PipelineFile, ProfileFile
 from eos.config.problems import Location, Place, Places, Problem, explain, refuse
+from eos.location import project_root
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _TEXT_MAX = 60

@@ -16,8 +16,8 @@ from argcomplete.completers import BaseCompleter, FilesCompleter
 from argcomplete.shell_integration import shellcode
 
 from eos.cli.main import command_line
-from eos.launch.options import project_of
 from eos.local.jars import BROKER_VERSIONS
+from eos.location import project_root
 
 _NAME = re.compile(r"""^name:\s*["']?([\w.-]+)""", re.MULTILINE)
 
@@ -41,7 +41,7 @@ class Values(BaseCompleter):
     def __call__(
         self, *, prefix: str, action: argparse.Action, **_context: object
     ) -> Iterable[str]:
-        project = project_of(Path.cwd() / "pipeline.yaml")
+        project = project_root(Path.cwd())
         names: Iterable[str] = ()
         if action.dest in {"pipeline", "pipelines"}:
             names = map(_name, project.glob("pipelines/*/pipeline.yaml"))

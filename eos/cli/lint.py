@@ -16,12 +16,13 @@ from eos import sql_text
 from eos.cli.pipeline_argument import file_of
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
-from eos.config.load import load_parts, name_of, project_root, text_of
+from eos.config.load import load_parts, name_of, text_of
 from eos.config.problems import Location, Problem
 from eos.config.sink import KafkaSink
 from eos.config.source import Source
 from eos.config.valid_parts import Parts
 from eos.errors import TransformError, UsageError
+from eos.location import project_root
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
 from eos.plural import plural

@@ -12,14 +12,14 @@ from eos.config.load import load_pipeline, load_profile, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.errors import UsageError
 from eos.folder import Folder
-from eos.launch.options import project_of
+from eos.location import project_root
 
 _SINCE_MS_MAX = 100 * 365 * 86_400_000
 
 
 def project_of_cwd() -> Path:
     """Return the project that contains the working folder."""
-    return project_of(Path.cwd() / "pipeline.yaml")
+    return project_root(Path.cwd())
 
 
 def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.cli.pipeline_argument import file_of
-from eos.config.load import load_pipeline, load_profile, project_root
+from eos.config.load import load_pipeline, load_profile
 from eos.config.secrets import require_hidden
 from eos.errors import EosError, UsageError
+from eos.location import project_root
 from eos.plan.plan import plan
 from eos.printable import escaped
 from eos.spark.local_session import local_session

@@ -60,7 +60,8 @@ def size_bytes(words: object) -> int:
     if isinstance(words, int) and not isinstance(words, bool):
         found = words
     elif match is not None:
-        found = round(float(match[1]) * _UNITS[match[2]])
+        number = float(match[1]) * _UNITS[match[2]]
+        found = round(number) if number < 2**63 else 0  # `number` may be infinite
     else:
         raise ValueError("expected a size such as `64 MiB` (KiB, MiB or GiB), or a number of bytes")
     if not 1 <= found < 2**63:

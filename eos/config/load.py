@@ -33,6 +33,7 @@ from eos.config.trigger import Ending, ending
 from eos.config.valid_parts import FileValues, Parts
 from eos.config.variables import Visibility, substitute, variables_of
 from eos.errors import UsageError
+from eos.location import project_root
 from eos.suggestion import suggestion
 
 _FILE_BYTES_MAX = 1_048_576
@@ -41,6 +42,12 @@ _DEPTH_MAX = 40
 _INT_END = 1 << 64
 _NO_TEXT = "expected valid Unicode: a code from U+D800 to U+DFFF is only half a character"
 _TAG = "tag:yaml.org,2002:"
+# Whole numbers that YAML reads by another base: `010` is 8, `1:30` is 90.
+_OTHER_BASE = re.compile(r"[-+]?0[0-9_]|.*:")
+_TOO_LONG = "expected a whole number of at most 64 bits"
+_NO_DECIMAL = "expected a decimal number without a leading 0 or `:`; put quotes around a text"
+# Mappings whose values Kafka and Spark read as texts.
+_SETTINGS: tuple[Location, ...] = (("spark", "conf"), ("kafka", "client"))
 _CLOSED_BY = {"{": "}", "[": "]", '"': '"', "'": "'"}
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -157,14 +164,6 @@ def _profile_missing_error(name: str, path: Path) -> UsageError:
     )
 
 
-def project_root(folder: Path) -> Path:
-    """Return the nearest folder that contains `pipelines/`, or else the pipeline's own folder."""
-    for candidate in (folder, *folder.parents):
-        if (candidate / "pipelines").is_dir():
-            return candidate
-    return folder
-
-
 def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed | None, list[Problem], FileValues]:
@@ -195,6 +194,15 @@ def _visibility(location: Location, *, is_pipeline: bool) -> Visibility:
     if is_pipeline:
         return Visibility.EVERYWHERE
     return Visibility.SECRET if is_secret(location) else Visibility.VALUE
+
+
+def _is_setting(location: Location) -> bool:
+    """Return whether the value is passed on as a text. So a number is kept as it is written: `1.10`
+    may be a version, and `027` a file mode."""
+    parent = location[:-1]
+    if parent[:1] == ("clusters",):  # another cluster has the keys of `kafka`
+        parent = ("kafka", *parent[2:])
+    return parent in _SETTINGS or (parent[:1] == ("sink",) and parent[-2:] == ("create", "config"))
 
 
 def text_of(path: Path, file_kind: str) -> str:
@@ -314,15 +322,13 @@ class _Reader:
             else:
                 return text
             return None
+        if kind in ("int", "float") and _is_setting(location):
+            return str(node.value)
         try:
             if kind == "bool":
                 return self._scalars.construct_yaml_bool(node)
             if kind == "int":
-                found = self._scalars.construct_yaml_int(node)
-                if abs(found) < _INT_END:
-                    return found
-                self._add_problem(node, "expected a whole number of at most 64 bits")
-                return None
+                return self._whole(node)
             if kind == "float":
                 return self._scalars.construct_yaml_float(node)
         except (ValueError, KeyError, IndexError, OverflowError):  # such as `!!int x`, `!!int ''`
@@ -332,6 +338,13 @@ class _Reader:
         self._add_problem(
             node, "expected a plain value, got a tag; put quotes around a text with `!`"
         )
+        return None
+
+    def _whole(self, node: yaml.ScalarNode) -> int | None:
+        found = int(self._scalars.construct_yaml_int(node))
+        if abs(found) < _INT_END and not _OTHER_BASE.match(node.value):
+            return found
+        self._add_problem(node, _TOO_LONG if abs(found) >= _INT_END else _NO_DECIMAL)
         return None
 
     def _add_problem(self, node: yaml.Node, message: str) -> None:

@@ -71,7 +71,15 @@ def _addresses(value: object) -> object:
 ADDRESS_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}$"
 GROUP_PATTERN = r"^([a-zA-Z_][a-zA-Z0-9_.-]{0,63}|\d{1,10})$"
 PREFIX_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
-Address = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
+
+
+def _has_port(address: str) -> str:
+    if not 0 < int(address.rpartition(":")[2]) < 65_536:
+        raise ValueError("expected a port from 1 to 65535")
+    return address
+
+
+Address = Annotated[str, Field(pattern=ADDRESS_PATTERN), AfterValidator(_has_port)]
 
 
 Addresses = Annotated[

@@ -216,13 +216,3 @@ def _pipeline(argument: str) -> Path:
             path=argument,
         )
     return path.resolve()
-
-
-def project_of(pipeline: Path) -> Path:
-    """Return the pipeline's project: the closest folder above it that contains `pipelines/`.
-
-    If there is none, return the pipeline's own folder."""
-    for folder in pipeline.parents:
-        if (folder / "pipelines").is_dir():
-            return folder
-    return pipeline.parent

@@ -66,7 +66,7 @@ def test_everything_that_may_be_said_is_kept(tmp_path):
         sink:
           kafka:
             - topic: out
-              create: {partitions: 4, replication: 3, config: {retention.ms: -1, x: false}}
+              create: {partitions: 4, replication: 3, config: {retention.ms: -1, x: false, y: 1.10}}
               compression: zstd
               partitioner: round_robin
               partition: p
@@ -90,7 +90,7 @@ def test_everything_that_may_be_said_is_kept(tmp_path):
     sink, more = found.sink.kafka
     assert sink.create.partitions == 4
     assert sink.create.replication == 3
-    assert sink.create.config == {"retention.ms": "-1", "x": "false"}
+    assert sink.create.config == {"retention.ms": "-1", "x": "false", "y": "1.10"}
     assert (sink.compression, sink.partitioner) == ("zstd", "round_robin")
     assert (sink.partition, sink.timestamp) == ("p", "t")
     assert more.create is None

@@ -97,10 +97,35 @@ def test_settings_are_texts_however_yaml_reads_them(tmp_path):
     assert found.spark.conf == {"a": "false", "b": "4", "c": "1.5", "d": "x"}
 
 
+@pytest.mark.parametrize("number", ["1.10", "027", "12:30:00", "0x1F", "1_000", "1e5"])
+def test_a_number_among_the_settings_is_passed_on_as_it_is_written(tmp_path, number):
+    text = f"{{spark: {{conf: {{x: {number}}}}}, kafka: {{bootstrap: 'k:9', client: {{}}}}}}"
+    conf(tmp_path, "a", text)
+    assert load_profile("a", tmp_path, {}).spark.conf == {"x": number}
+    client = "{connections.max.idle.ms: 060000}"
+    conf(tmp_path, "a", f"{{clusters: {{b: {{bootstrap: 'k:9', client: {client}}}}}}}")
+    found = load_profile("a", tmp_path, {}).clusters["b"].client
+    assert found == {"connections.max.idle.ms": "060000"}
+
+
+@pytest.mark.parametrize("number", ["010", "-07", "1:30"])
+def test_a_number_of_another_base_is_refused_where_a_number_is_read(tmp_path, number):
+    conf(tmp_path, "a", f"audit: {{behind_max: {number}}}")
+    with pytest.raises(UsageError, match="expected a decimal number without a leading 0 or `:`"):
+        load_profile("a", tmp_path, {})
+
+
 @pytest.mark.parametrize("address", ["nohost", "a:", ":9", "a b:9", "http://a:9"])
 def test_an_address_needs_host_and_port(tmp_path, address):
     conf(tmp_path, "a", f"kafka: {{bootstrap: '{address}'}}")
     with pytest.raises(UsageError, match="expected an address as `host:port`"):
+        load_profile("a", tmp_path, {})
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999"])
+def test_an_address_has_a_port_that_exists(tmp_path, port):
+    conf(tmp_path, "a", f"kafka: {{bootstrap: 'k:{port}'}}")
+    with pytest.raises(UsageError, match="expected a port from 1 to 65535"):
         load_profile("a", tmp_path, {})
 
 

@@ -132,7 +132,9 @@ def test_a_limit_in_bytes_is_a_size_or_a_number(tmp_path, written, size):
     assert once.startswith("expected no `max_bytes` in the source with `once: true`")
 
 
-@pytest.mark.parametrize("written", ["64 MB", "64", "0", "-1", "0.1 KiB KiB", "many", "true"])
+@pytest.mark.parametrize(
+    "written", ["64 MB", "64", "0", "-1", "0.1 KiB KiB", "9" * 310 + " GiB", "many", "true"]
+)
 def test_any_other_limit_in_bytes_is_refused(tmp_path, written):
     quoted = f"'{written}'" if written == "64" else written
     text = PIPELINE.replace("{start}", f"earliest\n    max_bytes: {quoted}")

@@ -18,9 +18,10 @@ from support.errors import raises
 from eos.config.trigger import ending
 from eos.errors import UsageError
 from eos.launch import shipping, spark
-from eos.launch.options import ENDINGS, parse, project_of
+from eos.launch.options import ENDINGS, parse
 from eos.launch.spark import Spark, find_spark
 from eos.launch.spark_options import SWITCHES, WITH_VALUE, master_of
+from eos.location import project_root
 
 SOCKETS = "spark.python.unix.domain.socket"
 
@@ -74,8 +75,8 @@ def test_a_profile_without_a_value_is_a_usage_error(pipeline: Path) -> None:
 
 
 def test_the_project_is_where_the_pipelines_folder_is(pipeline: Path, tmp_path: Path) -> None:
-    assert project_of(pipeline) == tmp_path
-    assert project_of(Path("/nowhere/at-all/p.yaml")) == Path("/nowhere/at-all")
+    assert project_root(pipeline.parent) == tmp_path
+    assert project_root(Path("/nowhere/at-all")) == Path("/nowhere/at-all")
 
 
 @pytest.mark.parametrize(
