@@ -276,6 +276,8 @@ class MicroBatches:
             # Delta tables are written after the ledger record, so this process may know newer
             # versions of them than the record.
             self.position = replace(found.position, tables=self.position.tables)
+            if found.identity == self._open:  # its record has listed them
+                self.failed.clear()
         self._open = NO_IDENTITY
 
     def _attempt(
