@@ -15,6 +15,7 @@ from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy
 from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
+from eos.producers.id_text import id_text
 from eos.producers.state import VERDICTS, ProducerState, Range, SequenceEvent, after, decide
 
 _CAUSES = {
@@ -98,7 +99,7 @@ def expected_number(policy: Policy, rows: VerdictRows, at: int, before: pa.Table
 
 
 def producer_text(producer: bytes | None) -> str:
-    return _or_none(None if producer is None else producer.decode(errors="backslashreplace"))
+    return _or_none(None if producer is None else id_text(producer))
 
 
 def partition_name(tp: TopicPartition) -> str:

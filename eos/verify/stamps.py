@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.kafka.records.varint import Ints
+from eos.producers.id_text import id_text, shortened
 from eos.verify.records import Records
 
 NUMBERS_MAX = 2**62  # epochs and sequences must be below it
@@ -78,16 +79,17 @@ def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
 def hashes(producers: Any) -> Ints:
     """Return the hash of each producer id; an arbitrary number for null."""
     encoded = pc.dictionary_encode(producers)
-    ids = (each.decode(errors="backslashreplace") for each in encoded.dictionary.to_pylist())
-    known = [hash_of(each) for each in ids]
+    known = [hash_of(id_text(each)) for each in encoded.dictionary.to_pylist()]
     table = np.array([*known, 0], np.int64)
     at: Ints = table[np.asarray(encoded.indices.fill_null(len(known)))]
     return at
 
 
 def hash_of(producer: str) -> int:
-    """Return the hash of a producer id, given as text like in the ledger."""
-    digest = hashlib.blake2b(producer.encode(), digest_size=8)
+    """Return the hash of a producer id, given as text like in the ledger.
+
+    Ledger records of older releases have long ids in full."""
+    digest = hashlib.blake2b(shortened(producer).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 

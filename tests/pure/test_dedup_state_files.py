@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from functools import partialmethod
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from support.errors import raises
 from eos.dedup import stage, state_table, summary
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.folder import LocalFolder
+from eos.producers.id_text import TEXT_MAX, id_text
+from eos.verify.stamps import hash_of, hashes
 
 A = b"a"
 
@@ -88,6 +91,35 @@ def test_files_in_the_folders_of_earlier_releases_are_read_and_deleted(tmp_path,
 
 def _vacuum_now(table, vacuum, **how):
     vacuum(table, retention_hours=0, enforce_retention_duration=False, **how)
+
+
+def test_long_ids_make_no_long_ledger_record(tmp_path):
+    """A broker limits a record's size. Ids are any bytes; a byte may take four characters."""
+    ids = [b"\xff" * 100_000 + b"%d" % n for n in range(12)]
+    sent = [(each, 0, number) for number in (0, 5) for each in ids]
+    done, _ = committed(versions_in(tmp_path), "", *sent)
+    assert len(json.dumps(done.summary)) < 12_000
+    for name in ("producers", "gaps"):
+        assert len({each[2] for each in done.summary[name]}) == 12
+    with raises("producer_refused") as caught:
+        committed(
+            versions_in(tmp_path, policy(["gap"])),
+            "",
+            (A, 0, 0),
+            (ids[0] * 3, 0, 0),
+            (ids[0] * 3, 0, 2),
+        )
+    assert len(caught.value.message) < 600
+
+
+def test_a_long_id_is_found_by_the_text_in_the_ledger_of_each_release():
+    long = [b"x" * 300, b"x" * 300 + b"y", b"\xff" * 60]
+    texts = [id_text(each) for each in long]
+    assert max(map(len, texts)) <= TEXT_MAX
+    assert hashes(pa.array(long)).tolist() == [hash_of(each) for each in texts]
+    in_full = [each.decode(errors="backslashreplace") for each in long]
+    assert [hash_of(each) for each in in_full] == [hash_of(each) for each in texts]
+    assert len(set(texts)) == 3
 
 
 def test_a_report_is_read_once(tmp_path, monkeypatch):

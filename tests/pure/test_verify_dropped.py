@@ -16,7 +16,6 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.records.batch_headers import HEADER_BYTES
 from eos.kafka.records.record_batch import Columns, encode
 from eos.ledger.receipt import Receipt
-from eos.producers.id_text import TEXT_MAX, id_text
 from eos.verify import dead_letters as letters_module
 from eos.verify import dropped_records as module
 from eos.verify import proofs as proving
@@ -27,7 +26,7 @@ from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
 from eos.verify.source_logs import Log, SourceRange
-from eos.verify.stamps import StampPlaces, Stamps, hash_of, hashes, stamps
+from eos.verify.stamps import StampPlaces, Stamps, hash_of, stamps
 from eos.verify.target import LogBounds
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -112,16 +111,6 @@ def test_stamps_are_read_as_dedup_reads_them(codec):
     assert found.epoch.tolist() == [1, 2, 1, 2]
     assert found.sequence.tolist() == [7, 8, 7, 8]
     assert found.producer.tolist() == [hash_of("k0"), hash_of("k1")] * 2
-
-
-def test_a_long_id_is_found_by_the_text_in_the_ledger_of_each_release():
-    long = [b"x" * 300, b"x" * 300 + b"y", b"\xff" * 60]
-    texts = [id_text(each) for each in long]
-    assert max(map(len, texts)) <= TEXT_MAX
-    assert hashes(pa.array(long)).tolist() == [hash_of(each) for each in texts]
-    in_full = [each.decode(errors="backslashreplace") for each in long]
-    assert [hash_of(each) for each in in_full] == [hash_of(each) for each in texts]
-    assert len(set(texts)) == 3
 
 
 def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: tuple = ()):
