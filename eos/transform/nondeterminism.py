@@ -30,18 +30,19 @@ def unstable(frame: DataFrame) -> tuple[str, ...]:
 
 
 def _names(plan: Any, clock: Any) -> Iterator[str]:
-    waiting = [each for node in operators_of(plan) for each in as_list(node.expressions())]
+    """Yield the names of the innermost expressions that vary. In a huge plan, those that the first
+    `_EXPRESSIONS_MAX` expressions have."""
+
+    def varying(expressions: Any) -> list[Any]:
+        found = as_list(expressions)
+        return [each for each in found if not each.deterministic() or each.containsPattern(clock)]
+
+    waiting = [each for node in operators_of(plan) for each in varying(node.expressions())]
     for _ in range(_EXPRESSIONS_MAX):
         if not waiting:
             return
         part = waiting.pop()
-        if part.deterministic() and not part.containsPattern(clock):
-            continue
-        inner = [
-            each
-            for each in as_list(part.children())
-            if not each.deterministic() or each.containsPattern(clock)
-        ]
+        inner = varying(part.children())
         if inner:
             waiting.extend(inner)
         else:

@@ -156,6 +156,15 @@ def test_what_a_redone_micro_batch_would_not_repeat_is_found_in_the_plan(stream)
     assert unstable(apply(stream, [stable])) == ()
 
 
+def test_many_stable_expressions_hide_no_other(
+    stream: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ", ".join(f"value + {number} AS c{number}" for number in range(9))
+    steps = [query(f"SELECT rand() AS r, {columns} FROM input"), query("SELECT * FROM input")]
+    monkeypatch.setattr("eos.transform.nondeterminism._EXPRESSIONS_MAX", 5)
+    assert unstable(apply(stream, steps)) == ("rand",)
+
+
 def test_a_query_in_a_file_is_read_as_it_is(tmp_path: Path, table):
     (tmp_path / "big.sql").write_text("-- what is large\nSELECT * FROM input\nWHERE value > 2;\n")
     assert values(table, query(read("big.sql", tmp_path))) == [3]
