@@ -70,7 +70,8 @@ class IdleWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and wait for it. Its requests have deadlines, so the wait is bounded."""
+        """End the thread and wait for it. Call this once Spark's query has ended, as `on_stop` may
+        wait for that. All requests have deadlines, so this wait is bounded, too."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
