@@ -16,6 +16,7 @@ from eos.inspect.cluster_view import ClusterView, OpenTransaction
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.ledger.record import Ends
 from eos.verify import cross_checks, delta_tables
+from eos.verify.chain import Owners
 from eos.verify.cross_checks import LedgerLevel
 from eos.verify.delta_tables import Sinks, TableWrite
 from eos.verify.log_reader import TIMEOUT_MS
@@ -35,18 +36,20 @@ class PositionCopies:
     tables: Mapping[str, TableWrite | str]
 
     def compare(
-        self, low: LedgerLevel, high: LedgerLevel, owed: Mapping[str, int]
+        self, low: LedgerLevel, high: LedgerLevel, owners: Owners, owed: Mapping[str, int]
     ) -> Iterator[tuple[str, list[Finding]]]:
         """Compare each copy with the ledger. Yield the comparison's name and its findings.
 
-        `owed` is that of `check_tables`."""
+        `owners` has the producer ids that wrote the ledger. `owed` is that of `check_tables`."""
         cluster, ledger = self.cluster, self.cluster.ledger_partition
         if not cluster.is_group_mirrored:  # else another client may move them
             found = list(cross_checks.check_group(self.group, cluster.group, low, high))
             yield "group offsets", found
         yield "checkpoint", list(cross_checks.check_checkpoint(self.checkpoint, low, high))
-        last = list(cross_checks.check_coordinator(self.state, ledger, low.witness, high.witness))
-        yield "transactional id", last
+        found = list(
+            cross_checks.check_coordinator(self.state, ledger, low.witness, high.witness, owners)
+        )
+        yield "transactional id", found
         yield (
             "no open transaction",
             list(cross_checks.check_open(self.open, cluster.transactional_id)),

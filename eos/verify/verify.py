@@ -310,7 +310,7 @@ class Verification:
         records = [record for page in newer for record in page.records]
         high = LedgerLevel.of(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
-        for name, findings in found.compare(low, high, self._tables.owed()):
+        for name, findings in found.compare(low, high, chain.owners, self._tables.owed()):
             self._findings.add_all(findings)
             if not findings:
                 same.append(name)

@@ -20,6 +20,7 @@ from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.verify.audit_table import compare_rows
+from eos.verify.chain import Owners
 from eos.verify.cross_checks import (
     LedgerLevel,
     check_checkpoint,
@@ -136,6 +137,11 @@ def test_a_checkpoint_of_another_query():
     assert checkpoint(other, other, 0, None, {}) == []  # a fresh one that has done nothing yet
     # A run began another checkpoint between this read and the second look at the ledger.
     assert checkpoint(LOW, other, 4, 4, {}) == []
+    # A run began this checkpoint between the first look at the ledger and this read.
+    begun, newer = level(500, {A: 10}, query="r"), level(0, {A: 12})
+    assert checkpoint(begun, newer, 1, 0, {0: {A: 12}, 500: {A: 9}}) == []
+    assert checkpoint(begun, newer, 1, 0, {0: {A: 13}}) == ["checkpoint"]
+    assert checkpoint(begun, newer, 1, 1, {}) == ["checkpoint"]
     moved = level(4, {A: 1, B: 2}, is_reset=True)
     assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
     (unread,) = check_checkpoint(newest_checkpoint(None, "s3a://b/c"), LOW, LOW)
@@ -149,6 +155,7 @@ def test_a_checkpoint_of_another_query():
         (Identity(5, 4), Identity(5, 4), []),
         (Identity(5, 3), Identity(5, 4), ["forged"]),
         (Identity(5, 3), Identity(6, 0), ["forged"]),
+        (Identity(7, 0), Identity(5, 4), ["coordinator_unread"]),  # it has written nothing yet
         (Identity(6, 0), Identity(5, 32766), []),  # its epochs ran out
         (None, Identity(5, 4), ["coordinator_unread"]),
     ],
@@ -156,7 +163,13 @@ def test_a_checkpoint_of_another_query():
 def test_whose_the_newest_record_is(mine, newest, cases):
     state = mine and Coordinated("CompleteCommit", mine, 60_000)
     last = replace(LOW.witness, identity=newest)
-    assert [each.case for each in check_coordinator(state, LEDGER, last, last)] == cases
+    owners = Owners()
+    owners.know(5)
+    owners.know(6)
+    found = list(check_coordinator(state, LEDGER, last, last, owners))
+    assert [each.case for each in found] == cases
+    kinds = {"forged": FindingKind.WRONG, "coordinator_unread": FindingKind.GONE}
+    assert [each.kind for each in found] == [kinds[case] for case in cases]
 
 
 @pytest.mark.parametrize(
