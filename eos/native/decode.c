@@ -11,8 +11,7 @@ enum {
   E_LENGTH = 3,    /* a record is longer than its fields, or the batch than its records */
   E_HEADERS = 4,   /* an impossible number of headers */
   E_NAME = 5,      /* a header without a name */
-  E_OFFSET = 6,    /* an offset outside of the record batch */
-  E_TIME = 7       /* a timestamp that does not fit into microseconds */
+  E_OFFSET = 6     /* an offset outside of the record batch */
 };
 
 /* Arrow buffers of a binary column. `used` counts the bytes of all values so far. */
@@ -174,10 +173,14 @@ static void append_headers(struct decoder *d, const struct record *r, const u8 *
   d->rows_with_headers++;
 }
 
-static inline int timestamp_us(const struct decoder *d, const struct record *r, i64 *out) {
-  i64 ms = d->append_ms;
-  if (!d->is_append_time && __builtin_add_overflow(d->first_ms, r->time_delta, &ms)) return E_TIME;
-  return __builtin_mul_overflow(ms, 1000, out) ? E_TIME : 0;
+/* Return a record's time in microseconds; the nearest one if it does not fit: brokers accept any time,
+   such as nanoseconds. */
+static inline i64 timestamp_us(const struct decoder *d, const struct record *r) {
+  i64 ms = d->append_ms, us;
+  if (!d->is_append_time && __builtin_add_overflow(d->first_ms, r->time_delta, &ms))
+    return r->time_delta < 0 ? I64_MIN : I64_MAX;
+  if (__builtin_mul_overflow(ms, 1000, &us)) return ms < 0 ? I64_MIN : I64_MAX;
+  return us;
 }
 
 static i64 broken(struct decoder *d, int error) {
@@ -193,7 +196,6 @@ EXPORT i64 eos_decode(struct decoder *d) {
   const u8 *at = d->records + d->at, *end = d->records + d->length;
   for (; d->done < d->count; d->done++) {
     struct record r = {0};
-    i64 time;
     int error = parse(&at, end, &r);
     if (error) return broken(d, error);
     i64 offset;
@@ -203,8 +205,6 @@ EXPORT i64 eos_decode(struct decoder *d) {
     if (offset >= d->start && offset < d->end) {
       i64 row = d->rows;
       if (row >= d->rows_max) return FULL;
-      error = timestamp_us(d, &r, &time);
-      if (error) return broken(d, error);
       if (r.bytes > d->bytes_max - d->bytes) {
         d->record_bytes = r.bytes;
         return row ? FULL : TOO_LARGE;
@@ -213,7 +213,7 @@ EXPORT i64 eos_decode(struct decoder *d) {
       append(&d->key, row, r.key);
       append(&d->value, row, r.value);
       d->offset[row] = offset;
-      d->timestamp[row] = time;
+      d->timestamp[row] = timestamp_us(d, &r);
       d->timestamp_type[row] = (i32)d->is_append_time;
       if (d->list) {
         if (r.header_count) append_headers(d, &r, at);

@@ -19,6 +19,8 @@ typedef __INT64_TYPE__ i64;
 typedef __SIZE_TYPE__ usize;
 
 #define I32_MAX 0x7fffffff
+#define I64_MAX __INT64_MAX__
+#define I64_MIN (-I64_MAX - 1)
 #define copy __builtin_memcpy
 #define fill __builtin_memset
 

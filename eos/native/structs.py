@@ -23,7 +23,6 @@ _REASONS = (
     "an impossible number of headers",
     "a header without a name",
     "an offset outside of the record batch",
-    "a timestamp that does not fit into microseconds",
 )
 
 

@@ -67,7 +67,6 @@ DAMAGES = {
     "an offset before the first": record(b"\0", number(-1), NO_KEY, NO_VALUE, NO_HEADERS),
     "a number of 65 bits": record(b"\xff" * 9 + b"\2", b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
     "a number of 11 bytes": record(b"\xff" * 10 + b"\0", b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
-    "a time beyond microseconds": record(number(2**60), b"\0", NO_KEY, NO_VALUE, NO_HEADERS),
 }
 
 
@@ -124,6 +123,23 @@ def test_a_row_has_what_spark_has() -> None:
             "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         },
     ]
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "delta", "us"),
+    [
+        (0, 1_700_000_000_000_000_000, 2**63 - 1),  # nanoseconds
+        (2**63 - 1, 2**62, 2**63 - 1),
+        (0, -(2**60), -(2**63)),
+        (-(2**63), -1, -(2**63)),
+        (2**63 - 1, -(2**63 - 1), 0),
+    ],
+)
+def test_a_time_beyond_microseconds_is_the_nearest(first_ms: int, delta: int, us: int) -> None:
+    data = record(number(delta), b"\0", NO_KEY, blob(b"v"), NO_HEADERS)
+    (found,) = rows(data, batch(1, first_ms=first_ms))
+    assert found.column("timestamp").view(pa.int64()).to_pylist() == [us]
+    assert found.column("value").to_pylist() == [b"v"]
 
 
 def test_the_brokers_time_replaces_the_producers() -> None:

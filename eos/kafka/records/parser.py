@@ -108,9 +108,9 @@ class _Cursor:
             byte = self.data[self.at]
             self.at += 1
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            if byte < 0x80 and not value >> 64:
                 return (value >> 1) ^ -(value & 1)
-        raise BrokenPayloadError("a number of more than ten bytes")
+        raise BrokenPayloadError("a number of more than 64 bits")
 
     def blob(self) -> bytes | None:
         size = self.varint()

@@ -44,8 +44,6 @@ class PythonDecoder:
                 raise BrokenPayloadError(f"an offset of {record.offset}")
             if not start <= record.offset < end:
                 continue
-            if abs(record.timestamp_ms * 1000) > _INT64_MAX:
-                raise BrokenPayloadError(f"a timestamp of {record.timestamp_ms} ms")
             size = record.bytes + HEADER_COST * len(record.headers)
             is_full = len(self._rows) >= self._rows_max or self._bytes + size > self._bytes_max
             if self._rows and is_full:
@@ -63,10 +61,15 @@ class PythonDecoder:
             _binary([record.key for record in records]),
             _binary([record.value for record in records]),
             longs([record.offset for record in records]),
-            longs([record.timestamp_ms * 1000 for record in records]).view(TIMESTAMP),
+            longs([_microseconds(record.timestamp_ms) for record in records]).view(TIMESTAMP),
             array_of([int(row.is_append_time) for row in rows], pa.int32()),
             _lists(records),
         )
+
+
+def _microseconds(timestamp_ms: int) -> int:
+    """Return a time in microseconds; the nearest one that fits if a producer set an absurd time."""
+    return min(max(timestamp_ms * 1000, -_INT64_MAX - 1), _INT64_MAX)
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
