@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, EosError
+from eos.errors import AttemptFailedError
 from eos.kafka.api import DescribedTransaction, Identity
 from eos.kafka.client import KafkaClient
 
@@ -95,14 +96,14 @@ class _Watch:
         pause_s = self._timeout_s
         while not self._end.wait(pause_s):
             pause_s = min(_TICK_S_MAX, self._timeout_s / 4)
-            try:
+            # If the broker or the JVM does not respond, try both again: without this thread, Spark
+            # could wait forever.
+            with suppress(Exception):
                 state = self._client.transaction_state(
                     self._transactional_id, Deadline.after_ms(_LOOK_MS_MAX)
                 )
-            except EosError:
-                continue  # without a response, the state is unknown
-            # The broker bumps the epoch when it ends a transaction, and so does a newer owner.
-            if state.identity != self._identity:
-                self.state = state
-                self._context.cancelJobsWithTag(self.tag)
-                return
+                # The broker bumps the epoch when it ends a transaction, and so does a newer owner.
+                if state.identity != self._identity:
+                    self.state = state
+                    self._context.cancelJobsWithTag(self.tag)
+                    return
