@@ -80,9 +80,7 @@ class IdleWatch:
         tick_s = min(_TICK_S_MAX, self._every_ms / 1000 / _TIMES)
         while not self._end.wait(tick_s):
             try:
-                # A run with --take-over may have started without the lock, because the fenced
-                # instance still held it.
-                self._lock.try_acquire()
+                self._try_lock()
                 self._batches.refresh(self._every_ms)
                 self._trim()
             except EosError as error:
@@ -92,6 +90,14 @@ class IdleWatch:
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
             except Exception as error:  # noqa: BLE001 - the pipeline continues without a refresh
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))
+
+    def _try_lock(self) -> None:
+        """Acquire the lock if a run with --take-over started without it, because the fenced
+        instance still held it. If that fails, the pipeline still needs its refresh."""
+        try:
+            self._lock.try_acquire()
+        except OSError as error:
+            self._bus.emit(events.Warned(f"the lock could not be acquired: {error}"))
 
     def _trim(self) -> None:
         """Delete the ledger's oldest records, so that its disk space is bounded. At most once an
