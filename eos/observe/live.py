@@ -86,6 +86,8 @@ class ProgressLine:
         self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS_MAX)
         self._backlog = Backlog(clock)
         self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
+        self._running: int | str = "runs"  # the number of the micro-batch; unknown at first
+        self._counted = -1  # the last micro-batch in the total
         self._total = [0, 0, 0, 0]  # micro-batches, offsets in, records out, bytes
         self._records_in: int | None = 0
         self._thread = threading.Thread(target=self._draw, name="eos-live", daemon=True)
@@ -100,7 +102,9 @@ class ProgressLine:
             if isinstance(event, events.MicroBatchCommitted):
                 self._count_commit(event)
                 return
-            if isinstance(event, events.AttemptFailed):
+            if isinstance(event, events.AttemptStarted):
+                self._running = event.batch_id
+            elif isinstance(event, events.AttemptFailed):
                 self._mark(event.batch_id, _FAILED)
             elif isinstance(event, events.AttemptRetried):
                 self._mark(event.batch_id, _RETRIED)
@@ -173,7 +177,7 @@ class ProgressLine:
         step = _STEPS[name]
         if step == _WAITS:
             return step
-        return f"records its {kind}" if kind else f"micro-batch {self._next()}: {step}"
+        return f"records its {kind}" if kind else f"micro-batch {self._running}: {step}"
 
     def _draw(self) -> None:
         with suppress(OSError, ValueError), self._bottom.shown():  # the terminal may be gone
@@ -188,27 +192,21 @@ class ProgressLine:
         if self._records_in is not None:
             known = event.records_in
             self._records_in = None if known is None else self._records_in + known
-        counted = (1, event.offsets_in, event.records_out, event.bytes_out)
+        is_new = event.batch_id != self._counted  # and no further part of one (`max_bytes`)
+        self._counted = event.batch_id
+        counted = (int(is_new), event.offsets_in, event.records_out, event.bytes_out)
         self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
 
     def _mark(self, batch_id: int, result: str) -> None:
         """Note how an attempt of a micro-batch ended.
 
-        If an earlier attempt of the same micro-batch did not commit, a commit is noted as
-        "committed after a retry"."""
+        If the attempt before it did not commit, a commit is noted as "committed after a retry".
+        With `max_bytes`, a micro-batch has several commits."""
         if self._last and self._last[-1][0] == batch_id:
-            self._last.pop()
-            result = f"{result} after a retry" if result == _COMMITTED else result
+            _, before = self._last.pop()
+            is_retry = result == _COMMITTED and not before.startswith(_COMMITTED)
+            result = f"{result} after a retry" if is_retry else result
         self._last.append((batch_id, result))
-
-    def _next(self) -> int | str:
-        """Return the number of the running micro-batch, computed from the last one that ended.
-
-        Before the first one has ended, the number is unknown: return "runs"."""
-        if not self._last:
-            return "runs"
-        batch_id, result = self._last[-1]
-        return batch_id + result.startswith(_COMMITTED)
 
     def _rate(self, now: float) -> float:
         """Return the records per second that were committed during the last ten seconds."""

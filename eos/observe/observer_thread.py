@@ -55,11 +55,13 @@ class ObserverThread:
                     "events to handle, and does not get those that it has no room for"
                 )
 
-    def close(self, timeout_s: float) -> None:
-        """End the thread once the queued events are handled. Wait for that up to `timeout_s`."""
+    def end(self) -> None:
+        """End the thread once the queued events are handled. Return at once."""
         self._end.set()
         with suppress(queue.Full):  # the thread then wakes up by a queued event
             self._queue.put_nowait(Event())
+
+    def join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

@@ -252,8 +252,12 @@ class MicroBatches:
             return True
         may_retry = recovery_of(error) is Recovery.REDO and number < ATTEMPTS_MAX
         is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
-        ends = will_retry, is_asked_to_stop
-        self.bus.emit(attempt_events.failure(batch_id, number, error, self._open, *ends))
+        if not self.points.kind:
+            ends = will_retry, is_asked_to_stop
+            self.bus.emit(attempt_events.failure(batch_id, number, error, self._open, *ends))
+        elif will_retry:  # else the caller reports the error
+            text = f"the {self.points.kind} record could not be written: {reason_of(error)}"
+            self.bus.emit(events.Warned(f"{text}; it is retried"))
         if failed is not None:
             if explains(failed, error):
                 raise failed from error

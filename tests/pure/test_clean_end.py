@@ -53,7 +53,7 @@ def test_it_names_its_checkpoint_only_if_nobody_writes_there_any_more(world, is_
 def test_an_end_that_can_not_be_noted_is_a_warning(world):
     world.broker.arm(Fault(Api.PRODUCE, Strike.LOSE_REQUEST, times=99 * TRIES))
     note_clean_end(world.batches, world.emitted, is_at_rest=True)
-    (told,) = world.of_kind(events.Warned)
+    *_, told = world.of_kind(events.Warned)
     assert told.message.startswith("the ledger record of the clean stop could not be written: ")
     assert world.ledger_body()["kind"] == "attempt"
 

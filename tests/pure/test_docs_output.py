@@ -137,6 +137,7 @@ def test_the_progress_line() -> None:
     committed(40, 0)
     now[0] += 10
     committed(41, 482_100)
+    live(events.AttemptStarted(42, 1, 12, 262))
     live.reached("end_txn_sent:before")
     require_shown(BLOCKS["running.md-2"], [live.line().plain])
 

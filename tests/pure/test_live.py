@@ -67,6 +67,7 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     clock.now += 4
     line(committed(6))
     line(events.AttemptFailed(7, 1, "why", will_redo=True))
+    line(events.AttemptStarted(7, 2, 12, 260, {}))
     line.lag = lambda: 1204
     points.reached("end_txn_sent:before")
     clock.now += 1
@@ -86,6 +87,20 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     assert "| records its refresh, 0 s |" in line.line().plain
     clock.now += 60
     assert "| 0 records/s |" in line.line().plain
+
+
+def test_the_parts_of_a_micro_batch_are_no_retries(clock: Clock) -> None:
+    """With `max_bytes`, each part is a transaction of its own."""
+    line, stream = live(clock)
+    for batch_id in (41, 42, 42):
+        line(events.AttemptStarted(batch_id, 1, 12, 260, {}))
+        line(committed(batch_id))
+    assert line.line().plain.endswith("| 42 committed, 41 committed")
+    line(events.AttemptStarted(42, 1, 12, 261, {}))
+    line.reached("end_txn_sent:before")
+    assert "| micro-batch 42: commits, 0 s |" in line.line().plain
+    line(events.Stopped("orders", "the end"))
+    assert "eos: 2 micro-batches committed: 3,000 records in" in stream.getvalue()
 
 
 def test_a_retry_of_dedup_is_no_failure_and_no_alarm(clock: Clock) -> None:

@@ -95,6 +95,27 @@ def test_a_run_ends_while_an_observer_hangs(monkeypatch: pytest.MonkeyPatch) -> 
     hanging.released.set()
 
 
+def test_an_observer_that_hangs_takes_no_time_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observing_module, "_CLOSE_S", 2)
+    hanging, closed, bus = Hanging(), threading.Event(), Bus()
+
+    class Closing:
+        def __call__(self, event: events.Event) -> None: ...
+
+        def close(self) -> None:
+            closed.set()
+
+    with observing("p", bus, [observer(hanging), LoadedObserver("m:C", Closing)], OFF):
+        bus.emit(skipped(0))
+        assert hanging.entered.wait(HANG_S)
+        waiting = threading.Thread(target=lambda: closed.wait(HANG_S) and hanging.released.set())
+        waiting.start()
+    assert hanging.seen == [skipped(0)], "it ends only after the other one was closed"
+    waiting.join()
+
+
 def test_a_flooded_observer_loses_events_which_are_counted_and_warned_about_once() -> None:
     hanging, warned = Hanging(), []
     thread = ObserverThread("m:Observer", lambda: hanging, warned.append, events_max=5)
@@ -106,7 +127,8 @@ def test_a_flooded_observer_loses_events_which_are_counted_and_warned_about_once
     assert len(warned) == 1
     assert "observer m:Observer is too slow or hangs: it has 5 events" in warned[0]
     hanging.released.set()
-    thread.close(HANG_S)
+    thread.end()
+    thread.join(HANG_S)
     assert hanging.seen == [skipped(number) for number in range(6)]
 
 
@@ -140,7 +162,8 @@ def test_an_observer_that_can_not_be_created_is_warned_about() -> None:
         raise RuntimeError("no route")
 
     thread = ObserverThread("m:Observer", fails, warned.append)
-    thread.close(HANG_S)
+    thread.end()
+    thread.join(HANG_S)
     thread(skipped(0))
     assert warned == [
         "observer m:Observer can't be created, and gets no events: RuntimeError: no route"
