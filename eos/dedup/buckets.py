@@ -90,10 +90,6 @@ class BucketManifest:
     buckets: int = FIRST_BUCKETS
     files: Mapping[int, BucketFile] = field(default_factory=dict)
 
-    @property
-    def rows(self) -> int:
-        return sum(each.rows for each in self.files.values())
-
 
 def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """Return the bucket of each producer id. Existing files rely on the hash: never change it."""

@@ -21,8 +21,6 @@ from eos.dedup.native_stamps import native_stamps
 from eos.native import library
 from eos.producers.sequences import Ints
 
-# Any number with this many digits fits into 64 bits.
-_DIGITS_MAX = 18
 # Spark strips these characters (spaces, control characters) from a text before it parses a number.
 _BLANK = r"[\x00-\x20\x7f]*"
 _NUMBER = rf"^{_BLANK}([+-]?)0*([0-9]{{1,19}}){_BLANK}$"
@@ -63,8 +61,6 @@ def _or_null(indexes: Any) -> Any:
 
 def numbers(texts: Any) -> Any:
     """Parse texts exactly as Spark's `try_cast(CAST(... AS STRING) AS BIGINT)` does."""
-    if _are_plain(texts):
-        return texts.cast(pa.string()).cast(pa.int64())
     is_number = pc.match_substring_regex(texts, _NUMBER)
     digits = pc.replace_substring_regex(texts, _NUMBER, r"\1\2")
     digits = pc.if_else(is_number, digits, None).cast(pa.string())
@@ -72,18 +68,3 @@ def numbers(texts: Any) -> Any:
     least, most = (pa.scalar(each, pa.decimal128(20)) for each in (-(2**63), 2**63 - 1))
     fits = pc.and_(pc.greater_equal(found, least), pc.less_equal(found, most))
     return pc.if_else(fits, found, None).cast(pa.int64())
-
-
-def _are_plain(texts: Any) -> bool:
-    """Return whether all texts but nulls are 1 to 18 digits. Then a faster cast can be used."""
-    if texts.null_count:
-        texts = texts.drop_null()
-    lengths = values_of(pc.binary_length(texts))
-    if not len(lengths):
-        return True
-    if lengths.min() < 1 or lengths.max() > _DIGITS_MAX:
-        return False
-    data = np.frombuffer(texts.buffers()[2], np.uint8)
-    bounds = np.frombuffer(texts.buffers()[1], np.int32)
-    data = data[bounds[texts.offset] : bounds[texts.offset + len(texts)]]
-    return bool(((data - np.uint8(ord("0"))) < 10).all())  # characters below "0" wrap above 10

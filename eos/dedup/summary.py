@@ -7,7 +7,7 @@ reports up for the ledger record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,15 +36,6 @@ class _Of(NamedTuple):
     verdict: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Number of records, and the offsets of the first and the last."""
-
-    count: int
-    offset_first: int
-    offset_last: int
-
-
 @dataclass(slots=True)
 class Account:
     """Verdict counts of one partition or shard.
@@ -55,7 +46,8 @@ class Account:
     records: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     notes: list[pa.Table] = field(default_factory=list)
-    _spans: dict[_Of, _Span] = field(default_factory=dict)
+    # Number of records, and the offsets of the first and the last.
+    _spans: dict[_Of, tuple[int, int, int]] = field(default_factory=dict)
     _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
     def add(self, rows: VerdictRows, expected: Callable[[int], int] | None = None) -> None:
@@ -129,24 +121,16 @@ class Account:
         order = [(name, "ascending") for name in ("topic", "partition", "offset_min")]
         for row in sums.sort_by(order).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
-            span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])
-            known = self._spans.get(of)
-            if known is not None:
-                self._spans[of] = _Span(
-                    known.count + span.count,
-                    min(known.offset_first, span.offset_first),
-                    max(known.offset_last, span.offset_last),
-                )
+            count, first, last = row["offset_count"], row["offset_min"], row["offset_max"]
+            if of in self._spans:
+                before = self._spans[of]
+                self._spans[of] = before[0] + count, min(before[1], first), max(before[2], last)
             elif len(self._spans) < SPANS_LISTED_MAX:
-                self._spans[of] = span
+                self._spans[of] = count, first, last
 
     @property
     def spans(self) -> list[list[Any]]:
         return sorted(
-            [of.topic, of.partition, producer_text(of.producer), of.verdict, *_numbers(span)]
+            [of.topic, of.partition, producer_text(of.producer), of.verdict, *span]
             for of, span in self._spans.items()
         )
-
-
-def _numbers(span: _Span) -> Iterator[int]:
-    yield from (span.count, span.offset_first, span.offset_last)
