@@ -7,7 +7,7 @@ The caller then decides where to resume.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -191,11 +191,22 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
         try:
             _attempt_in_vain(coordinator, ledger, deadline)
         except EosError as cause:
-            is_stale = cause.code == "ledger_stale"
-            if is_stale or cause.recovery is Recovery.FENCED:
+            is_fenced = cause.recovery is Recovery.FENCED and _is_replaced(coordinator, deadline)
+            if is_fenced or cause.code == "ledger_stale":
                 raise cause from broken
             # other errors explain less than the first one
         raise
+
+
+def _is_replaced(coordinator: Coordinator, deadline: Deadline) -> bool:
+    """Return whether another instance fenced this one, or may have, after the broker refused it.
+
+    If the last granted timeout is this process's, the refusal has a cause in the list of
+    `transaction.ownership_check`."""
+    if coordinator.is_disputed:
+        with suppress(EosError):
+            return coordinator.describe(deadline).timeout_ms != coordinator.timeout_ms
+    return True
 
 
 def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadline) -> None:

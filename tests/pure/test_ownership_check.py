@@ -6,6 +6,7 @@ Each begins with a micro-batch that is committed, and ends with a look at what i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.doubles import Execute
@@ -16,9 +17,11 @@ from support.simulated_broker.runs import LEDGER, TARGET, TIMEOUT_MS, TRIES, Few
 
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError
 from eos.kafka.api import NO_IDENTITY, Api, Identity, TransactionProfile
+from eos.ledger.ledger import Ledger
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, encoded, stamped
 from eos.observe import events
+from eos.startup.acquire import still_ours
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Conclusion
 from eos.transaction.protocol import EPOCH_LAST
@@ -124,6 +127,27 @@ def test_a_takeover_is_final_although_its_owner_has_not_written_yet(
         other.begin(Tries(9))
         other.abort(Tries(9))
     world.check(1)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_failed_check_of_a_startup_is_a_takeover_only_if_there_was_one(
+    world: World, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Ledger.append
+
+    def refused_next(*asked: Any) -> int:
+        offset = append(*asked)
+        if is_replaced:
+            world.another()
+        else:
+            world.broker.advance(TIMEOUT_MS)
+        return offset
+
+    monkeypatch.setattr(Ledger, "append", refused_next)
+    kind = FencedError if is_replaced else PromiseBrokenError
+    with pytest.raises(kind), still_ours(world.coordinator, world.ledger):
+        raise PromiseBrokenError("example", "the group is ahead")
+    assert world.coordinator.is_disputed
 
 
 def test_who_is_taken_over_in_the_middle_gives_way_to_the_newer_owner(world: World) -> None:
