@@ -20,7 +20,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from eos import errors
@@ -59,6 +60,14 @@ class Seal:
         body = base64.b64encode(text.encode()).decode()
         shown = reword(error, message=message, hint=hint)
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
+
+    @contextmanager
+    def crossing_errors(self) -> Iterator[None]:
+        """Raise each EosError of the context as `crossing` returns it."""
+        try:
+            yield
+        except EosError as error:
+            raise self.crossing(error) from error
 
     def crossed(self, text: str) -> EosError | None:
         """Return the error that a task of this run raised, read from Spark's text. None if no

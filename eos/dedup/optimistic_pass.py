@@ -89,10 +89,8 @@ class OptimisticPass:
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
         """Yield one array of verdict codes per batch (Spark's contract for iterator functions)."""
-        try:
+        with self.seal.crossing_errors():
             yield from self.codes(map(tuple, batches))
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
         """Yield the code of `appended` for all rows of each batch; at the end, write the report."""

@@ -35,7 +35,6 @@ from eos.dedup.record_position import unpacked
 from eos.dedup.spool import StateSpool
 from eos.dedup.summary import Account
 from eos.dedup.verdict_rows import Codes, VerdictRows
-from eos.errors import EosError
 from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Flags, Ints
@@ -81,10 +80,8 @@ class ProducerScopeStage:
         yield from self._validated(stamp_shards.sorted_by_shard(batches, self.schema))
 
     def _validated(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
-        try:
+        with self.seal.crossing_errors():
             self.validate(parts)
-        except EosError as error:
-            raise self.seal.crossing(error) from error
         yield from ()
 
     def validate(self, parts: Iterable[stamp_shards.Part]) -> None:

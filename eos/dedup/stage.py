@@ -29,7 +29,6 @@ from eos.dedup.partition_validator import PartitionValidator
 from eos.dedup.policy import Policy
 from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.spool import StateSpool
-from eos.errors import EosError
 from eos.folder import Folder
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
@@ -81,10 +80,8 @@ class DedupStage:
             (*unpacked(at, topics, self.topic), producer, epoch, sequence)
             for at, producer, epoch, sequence, *topics in batches
         )
-        try:
+        with self.seal.crossing_errors():
             yield from self.codes(rows, is_full)
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
     def codes(
         self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never

@@ -20,7 +20,7 @@ from eos.arrow import array_of, no_rows, values_of
 from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.summary import VERDICTS_SCHEMA
 from eos.dedup.verdict_rows import Codes
-from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.errors import AttemptFailedError, UnavailableError
 from eos.folder import Folder, LocalFolder
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
@@ -49,10 +49,8 @@ class VerdictLookup:
         # With a single column, Spark passes the column itself instead of a tuple.
         split = ((each[0], each[1:]) if isinstance(each, tuple) else (each, ()) for each in batches)
         rows = (unpacked(at, topics, self.topic) for at, topics in split)
-        try:
+        with self.seal.crossing_errors():
             yield from self.codes(rows)
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Places], _is_full: object = None) -> Iterator[Any]:
         """Yield the codes of each batch without buffering.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eos.deadline import Deadline
 from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
-from eos.errors import AttemptFailedError, EosError
+from eos.errors import AttemptFailedError
 from eos.faults import Dies
 from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.client import KafkaClient
@@ -135,12 +135,10 @@ class EncodeTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        try:
+        with self.seal.crossing_errors():
             self.crash.reached("encode:before")
             yield from self.stage.encode(batches, _task()[0])
             self.crash.reached("encode:after")
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +155,10 @@ class WriteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         task, attempt = _task()
-        try:
+        with self.seal.crossing_errors():
             receipts = self.stage.write(batches, attempt)
             self.after_write(task)
             yield receipts
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +173,7 @@ class EncodeToFilesTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         task, attempt = _task()
-        try:
+        with self.seal.crossing_errors():
             if attempt > 0:
                 raise AttemptFailedError(
                     "task_attempt_repeated",
@@ -191,8 +187,6 @@ class EncodeToFilesTask:
                     member.put(batch)
             self.crash.reached("encode:after")
             yield from ()
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +213,10 @@ class EncodeAndWriteTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         task, attempt = _task()
-        try:
+        with self.seal.crossing_errors():
             receipts = self.write.write(self.encode.encode(batches, task), attempt)
             self.after_write(task)
             yield receipts
-        except EosError as error:
-            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +237,12 @@ class ExchangeTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         task, attempt = _task()
-        with self.exchange.member(task) as member:
-            try:
-                self.write.crash.reached("encode:before")
-                for batch in self.encode.encode(batches, task):
-                    member.put(batch)
-                self.write.crash.reached("encode:after")
-                member.finish()
-                receipts = self.write.write(self.exchange.batches(task), attempt)
-                self.after_write(task)
-                yield receipts
-            except EosError as error:
-                raise self.seal.crossing(error) from error
+        with self.exchange.member(task) as member, self.seal.crossing_errors():
+            self.write.crash.reached("encode:before")
+            for batch in self.encode.encode(batches, task):
+                member.put(batch)
+            self.write.crash.reached("encode:after")
+            member.finish()
+            receipts = self.write.write(self.exchange.batches(task), attempt)
+            self.after_write(task)
+            yield receipts
