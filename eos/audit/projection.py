@@ -224,7 +224,7 @@ class Projection:
     def maintain(self, files_max: int) -> None:
         """Compact the table if the pipeline has `files_max` files in it or more, and delete unused
         files of both tables. So the cost of a commit and of a query does not grow with time."""
-        if self.producers.table.size(self._pipeline) is not None:
+        if self.producers.table.file_count(self._pipeline) is not None:
             self.producers.table.clean()  # each commit leaves an unused file
         if self._files() < files_max:
             return
@@ -234,8 +234,7 @@ class Projection:
         self.table.clean()
 
     def _files(self) -> int:
-        size = self.table.size(self._pipeline)
-        return 0 if size is None else size.files
+        return self.table.file_count(self._pipeline) or 0
 
     def _read(self, first: int, end: int, deadline: Deadline) -> LedgerChunk:
         """Return the first records of a range. Both tables usually need the same ones, so the last
@@ -249,15 +248,12 @@ class Projection:
         self._chunk = first, end, chunk
         return chunk
 
-    def records(self, first: int, end: int, deadline: Deadline) -> Sequence[LedgerRecord]:
-        """Return the ledger records from `first` to `end` (exclusive), at most `RECORDS_MAX`.
+    def _read_chunk(self, first: int, end: int, deadline: Deadline) -> LedgerChunk:
+        """Read the records from `first` to `end` (exclusive): at most `RECORDS_MAX`, or fewer large
+        ones.
 
         Raise for a record of another producer, unless an operator accepted it (`eos recover`).
         """
-        return self._read_chunk(first, end, deadline).records
-
-    def _read_chunk(self, first: int, end: int, deadline: Deadline) -> LedgerChunk:
-        """Read `RECORDS_MAX` records at most, or fewer large ones."""
         found: list[LedgerRecord] = []
         markers: list[Marker] = []
         decided_until = 0

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -63,14 +62,6 @@ class OvertakenError(Exception):
     """Another process committed under this name since the snapshot. Call `known` and retry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Number of files of one pipeline in the audit table, and the table's Delta version."""
-
-    files: int
-    version: int
-
-
 class AuditTable:
     """One table of all pipelines of a state root. Not thread-safe."""
 
@@ -113,15 +104,14 @@ class AuditTable:
                     raise OvertakenError from error
                 raise
 
-    def size(self, pipeline: str) -> Size | None:
-        """Return the size of a pipeline's part of the table; None if there is no table."""
+    def file_count(self, pipeline: str) -> int | None:
+        """Return the number of files with rows of a pipeline; None if there is no table."""
         with self._delta_errors():
             try:
                 table = self._existing()
             except TableNotFoundError:
                 return None
-            files = table.file_uris(file_pruning_predicate=[(PARTITION, "=", pipeline)])
-            return Size(len(files), table.version())
+            return len(table.file_uris(file_pruning_predicate=[(PARTITION, "=", pipeline)]))
 
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
         """Merge files of one pipeline that are smaller than `file_bytes` into larger ones."""
@@ -160,9 +150,12 @@ class AuditTable:
                 table = self._existing()
             except TableNotFoundError:
                 return
-            found = QueryBuilder().register(self.name, table).execute(sql)
-            for batch in pa.RecordBatchReader.from_stream(found):
-                yield from batch.to_pylist()
+            yield from self._rows_of(table, sql)
+
+    def _rows_of(self, table: DeltaTable, sql: str) -> Iterator[Mapping[str, Any]]:
+        found = QueryBuilder().register(self.name, table).execute(sql)
+        for batch in pa.RecordBatchReader.from_stream(found):
+            yield from batch.to_pylist()
 
     def _open(self) -> DeltaTable:
         """Return the table at its newest version.
@@ -289,18 +282,8 @@ class ProducersTable(AuditTable):
         """Return a pipeline's rows from the snapshot that `known` read."""
         assert self._table is not None, "known() comes first"
         with self._delta_errors():
-            found = (
-                QueryBuilder()
-                .register(self.name, self._table)
-                .execute(
-                    f"SELECT * FROM producers WHERE pipeline = '{pipeline}'"  # noqa: S608 - plain
-                )
-            )
-            return [
-                row
-                for batch in pa.RecordBatchReader.from_stream(found)
-                for row in batch.to_pylist()
-            ]
+            sql = f"SELECT * FROM producers WHERE pipeline = '{pipeline}'"  # noqa: S608 - plain
+            return list(self._rows_of(self._table, sql))
 
     def replace(self, rows: pa.Table, pipeline: str, app: str, version: int) -> None:
         """Replace a pipeline's rows and record `version` under the name `app`, in one Delta commit.

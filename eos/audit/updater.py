@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from eos.deadline import Deadline
 from eos.errors import EosError
@@ -16,36 +16,16 @@ from eos.plan.plan import Plan
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 
 if TYPE_CHECKING:
+    from eos.audit.follower import Follower
     from eos.config.model import Profile
+
+    Audit: TypeAlias = "Follower | NoAudit"
 
 _FOLDER = "audit/transactions"
 
 
-class Audit(Protocol):
-    """Interface of a run to its audit table; `audit.follower.Follower` implements it."""
-
-    @property
-    def behind_max(self) -> int | None:
-        """Return how many attempts the table may lack; None if there is no table."""
-
-    def start(self) -> None: ...
-
-    def require(self) -> None:
-        """Raise if the table lacks `behind_max` attempts, so that no further one may begin."""
-
-    def committed(self) -> None: ...
-
-    @property
-    def needed_from(self) -> int | None:
-        """Return the first ledger offset that must be kept; None if all may be trimmed."""
-
-    def close(
-        self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
-    ) -> None: ...
-
-
-class _NoAudit:
-    """Implementation for a run without an audit table: does nothing."""
+class NoAudit:
+    """The follower of a run without an audit table: does nothing."""
 
     behind_max = needed_from = None
 
@@ -64,7 +44,7 @@ class _NoAudit:
         pass
 
 
-NO_AUDIT: Audit = _NoAudit()
+NO_AUDIT = NoAudit()
 
 
 def location_of(profile: Profile) -> Folder | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos import log_lines
-from eos.audit.updater import Audit, audit_of, close
+from eos.audit.updater import audit_of, close
 from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint
 from eos.config.load import load_pipeline
@@ -80,6 +80,7 @@ from eos.transaction.micro_batch import MicroBatches
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from eos.audit.updater import Audit
     from eos.config.model import Profile
 
 START_TIMEOUT_MS = 120_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from eos.audit.updater import NO_AUDIT, Audit
+from eos.audit.updater import NO_AUDIT
 from eos.checkpoint.offset_log import Checkpoint, Ranges
 from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, PromiseBrokenError, UnavailableError, about
@@ -27,6 +27,8 @@ from eos.transaction.micro_batch import MicroBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from eos.audit.updater import Audit
 
 _CAUSE_TIMEOUT_MS = 120_000
 

@@ -33,7 +33,7 @@ def newer_release(writes: int) -> Iterator[None]:
 def audited(pipeline: Pipeline) -> None:
     client, names = pipeline.asks, pipeline.planned().names
     (end,) = pipeline.ledger_ends().values()
-    Projection(None, client, names.pipeline, names.ledger).records(0, end, soon())
+    Projection(None, client, names.pipeline, names.ledger)._read_chunk(0, end, soon())
 
 
 def test_an_older_release_neither_starts_nor_skips_its_records(pipeline: Pipeline) -> None:

@@ -44,7 +44,8 @@ def forged(pipeline: Pipeline, **fields: Any) -> int:
 def audited(pipeline: Pipeline) -> list[LedgerRecord]:
     client, names = pipeline.asks, pipeline.planned().names
     (end,) = pipeline.ledger_ends().values()
-    return Projection(None, client, names.pipeline, names.ledger).records(0, end, soon())
+    made = Projection(None, client, names.pipeline, names.ledger)
+    return made._read_chunk(0, end, soon()).records
 
 
 def refused(ask: Any, offset: int, case: str = "ledger_foreign") -> PromiseBrokenError:

@@ -275,7 +275,7 @@ def test_a_format_of_a_newer_release_is_refused(tmp_path, value, is_known):
         if is_known:
             assert each.known("a") == 4
             continue
-        for use in (lambda: each.known("a"), lambda: offsets(each), lambda: each.size("p")):  # noqa: B023
+        for use in (lambda: each.known("a"), lambda: offsets(each), lambda: each.file_count("p")):  # noqa: B023
             with raises("table_newer", PromiseBrokenError) as caught:
                 use()
             assert f"has format '{value}'" in caught.value.message
@@ -299,16 +299,12 @@ def test_compaction_keeps_each_row_and_what_is_known(tmp_path):
     for offset in range(12):
         table.known("a")
         table.append(table_of(record(offset, targets=1)), "a", offset)
-    size = table.size("p")
-    assert size is not None
-    assert size.files == 12
+    assert table.file_count("p") == 12
     reader = DeltaTable(tmp_path / "t")  # looked before
     Projection(table, None, "p", "l").maintain(13)
-    assert table.size("p") == size, "not yet"
+    assert table.file_count("p") == 12, "not yet"
     Projection(table, None, "p", "l").maintain(12)
-    size = table.size("p")
-    assert size is not None
-    assert size.files == 1
+    assert table.file_count("p") == 1
     assert offsets(table) == [*range(12)]
     assert table.known("a") == 11
     older = QueryBuilder().register("t", reader).execute("SELECT digest FROM t").read_all()
@@ -324,7 +320,7 @@ def test_files_that_are_large_enough_wait_until_there_are_many(tmp_path, monkeyp
         table.known("a")
         table.append(table_of(record(offset, targets=1)), "a", offset)
         Projection(table, None, "p", "l").maintain(6)
-        counts.append(table.size("p").files)
+        counts.append(table.file_count("p"))
     assert counts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2]
     assert offsets(table) == [*range(12)]
 
@@ -361,7 +357,7 @@ def test_what_was_compacted_a_moment_ago_stays_however_old_it_is(tmp_path):
         os.utime(file, ns=(at, at))
     reader = DeltaTable(tmp_path / "t")
     table.compact("p")
-    assert table.size("p").files == 1
+    assert table.file_count("p") == 1
     for _ in range(2):  # the second time behind a checkpoint
         assert table.clean() == 0
         older = QueryBuilder().register("t", reader).execute("SELECT digest FROM t").read_all()
