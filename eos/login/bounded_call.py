@@ -26,11 +26,12 @@ def bounded_call(name: str, function: Callable[[], Any], deadline: Deadline) -> 
     with _lock:
         call = _calls.get(name)
         if call is None:
-            call = _calls[name] = Future()
+            call = Future()
             target = threading.Thread(
                 target=_run, args=(name, call, function), name="eos-token", daemon=True
             )
-            target.start()
+            target.start()  # may raise; only a call that runs may keep others waiting
+            _calls[name] = call
     if not wait([call], deadline.left_ms / 1000).done:
         raise LateError
     return call.result()

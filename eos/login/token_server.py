@@ -27,6 +27,7 @@ from eos.errors import EosError
 from eos.login.tokens import TokenSource, current, require_jwt
 
 CLIENT = "eos"
+_FORM_BYTES_MAX = 65_536
 _TOKEN_MS_MAX = 8_000  # less than a connection may last
 
 
@@ -75,6 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
+        # Closing a socket with unread data resets the connection, and the client may lose the
+        # answer.
+        length = self.headers.get("Content-Length", "")
+        self.rfile.read(min(int(length), _FORM_BYTES_MAX) if length.isdecimal() else 0)
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), self.server.login.encode()):
             self._answer(401, {"error": "invalid_client"})

@@ -23,7 +23,6 @@ from eos.login.bounded_call import LateError, bounded_call
 from eos.secret import read_file
 
 _USED = 0.8  # part of a token's lifetime after which it is replaced
-_SOURCES_MAX = 16
 _CHARACTERS_MAX = 65_536
 _END_MAX = 10**11  # seconds since 1970; a later end is no time
 _REPLACED_MS = 1_000  # a file may be empty for so long while a program writes it again
@@ -36,14 +35,27 @@ class Token:
     value: str = field(repr=False)
     ends_at: float | None = None
     got_at: float = 0.0
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def is_fresh(self) -> bool:
         """Return whether the token can be used again. A token without an end is used once."""
+        return self._lives(_USED)
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether the token has an end that has not passed."""
+        return self._lives(1)
+
+    def _lives(self, part: float) -> bool:
+        """Return whether less than this part of the token's lifetime has passed.
+
+        The larger of two measures counts: the wall clock may be set back, and the monotonic clock
+        may stand still while a machine sleeps."""
         if self.ends_at is None:
             return False
-        # On the wall clock: the monotonic clock may stand still while a machine sleeps.
-        return time.time() < self.got_at + _USED * (self.ends_at - self.got_at)
+        age_s = max(time.time() - self.got_at, time.monotonic() - self.since)
+        return age_s < part * (self.ends_at - self.got_at)
 
 
 class TokenSource(Protocol):
@@ -192,8 +204,25 @@ class _Kept:
     """The newest token of a source in this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self.token: Token | None = None
+
+    def renewed(self, source: TokenSource, deadline: Deadline) -> Token:
+        """Return the token while it is fresh, else a new one."""
+        if not self._lock.acquire(timeout=deadline.left_ms / 1000):
+            raise UnavailableError(
+                "token_timeout",
+                "the login has no token in time: another thread of this process still waits for "
+                "one",
+                hint="the token endpoint or the function answers too slowly; the client connects "
+                "again on its own",
+            )
+        try:
+            if self.token is None or not self.token.is_fresh:
+                self.token = source.fetch(deadline)
+            return self.token
+        finally:
+            self._lock.release()
 
 
 _kept: dict[TokenSource, _Kept] = {}
@@ -208,19 +237,13 @@ def current(source: TokenSource, deadline: Deadline) -> Token:
     """
     with _lock:
         kept = _kept.setdefault(source, _Kept())
-        if len(_kept) > _SOURCES_MAX:
-            del _kept[next(iter(_kept))]
-    with kept.lock:
-        last = kept.token
-        if last is not None and last.is_fresh:
-            return last
-        try:
-            kept.token = source.fetch(deadline)
-        except EosError:
-            if last is None or last.ends_at is None or time.time() >= last.ends_at:
-                raise
-            return last
-        return kept.token
+    last = kept.token
+    try:
+        return kept.renewed(source, deadline)
+    except EosError:
+        if last is None or not last.is_valid:
+            raise
+        return last
 
 
 def last_token(source: TokenSource) -> Token | None:

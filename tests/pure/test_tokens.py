@@ -7,6 +7,7 @@ import http.client
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,10 +24,12 @@ from support.security.tokens import (
     server_tls,
     token_endpoint,
 )
+from support.waiting import wait_until
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.login import token_server, tokens
+from eos.login.bounded_call import bounded_call
 from eos.login.http_connection import TlsFiles
 from eos.login.token_endpoint import ClientCredentials
 from eos.login.tokens import TokenFile, TokenFunction, claims, current
@@ -234,6 +237,45 @@ def test_a_function_that_hangs_is_cut_off_and_called_once(functions: str) -> Non
     assert current(source, soon()).value == "late"
 
 
+def test_a_clock_that_is_set_back_makes_no_token_fresh_again(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = credentials(endpoint)
+    first = current(source, soon())
+    at, since = first.got_at - 2000, first.since + 3601
+    monkeypatch.setattr(tokens.time, "time", lambda: at)
+    monkeypatch.setattr(tokens.time, "monotonic", lambda: since)
+    assert current(source, soon()).value == endpoint.tokens[1] != first.value
+
+
+def test_a_thread_does_not_wait_longer_for_anothers_token_than_its_own_deadline(
+    functions: str,
+) -> None:
+    source = TokenFunction(f"{functions}:hanging", BLOCK)
+    other = threading.Thread(target=current, args=(source, soon()))
+    other.start()
+    wait_until(lambda: functions in sys.modules and sys.modules[functions].calls)
+    began = time.monotonic()
+    with raises("token_timeout", UnavailableError):
+        current(source, Deadline.after_ms(50))
+    assert time.monotonic() - began < 10
+    sys.modules[functions].going_on.set()
+    other.join(60)
+
+
+def test_a_call_whose_thread_can_not_start_keeps_no_later_one_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError):
+            bounded_call("f", lambda: 1, soon())
+    assert bounded_call("f", lambda: 2, soon()) == 2
+
+
 @pytest.mark.parametrize("end", [10**400, float("nan"), float("inf"), -1, True, "soon"])
 def test_an_end_that_is_no_time_is_unknown(end: object) -> None:
     body = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
@@ -254,6 +296,25 @@ def ask(served: token_server.Served, secret: str) -> tuple[int, dict[str, object
         connection.request("POST", "/token", form, {"Authorization": f"Basic {login}"})
         answer = connection.getresponse()
         return answer.status, json.load(answer)
+
+
+def test_a_client_that_sends_its_form_later_gets_the_answer(issuer: Issuer, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(issuer.token(sub="first"))
+    served = token_server.serve(TokenFile(str(path), BLOCK))
+    login = base64.b64encode(
+        f"{token_server.CLIENT}:{served.secret_file.read_text()}".encode()
+    ).decode()
+    connection = http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=60)
+    with closing(connection):
+        connection.putrequest("POST", "/token")
+        connection.putheader("Authorization", f"Basic {login}")
+        connection.putheader("Content-Length", "4")
+        connection.endheaders(b"f")
+        for part in (b"o", b"r", b"m"):
+            time.sleep(0.1)
+            connection.send(part)
+        assert connection.getresponse().status == 200
 
 
 def test_this_process_serves_its_tokens_to_the_java_client_alone(
