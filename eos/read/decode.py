@@ -293,7 +293,8 @@ class Decode:
         if not failing:
             return
         first = min(failing, key=lambda each: (each.topic, each.partition, each.offset))
-        raise refusal(first, pipeline, self.distinct)
+        subjects = [each.subject for _, each in self._registered() if self.is_strict]
+        raise refusal(first, pipeline, self.distinct, subjects)
 
 
 def _shared(rows: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,17 @@ class RejectedRecords:
     offset: int = -1
 
 
-def refusal(first: RejectedRecords, pipeline: str, distinct: Distinct | None) -> RecordRefusedError:
-    """Return the error that ends the run at a rejected record. `distinct` has the settings of dedup
-    by columns."""
+def refusal(
+    first: RejectedRecords,
+    pipeline: str,
+    distinct: Distinct | None,
+    subjects: Sequence[str] = (),
+) -> RecordRefusedError:
+    """Return the error that ends the run at a rejected record.
+
+    `distinct` has the settings of dedup by columns. `subjects` are subjects of the schema registry,
+    of which only a startup requests new schemas.
+    """
     record = f"{pipeline}: the record {first.topic}-{first.partition} at offset {first.offset}"
     others = f", and {first.records - 1} more in this micro-batch" if first.records > 1 else ""
     fields: dict[str, Any] = {
@@ -48,11 +57,16 @@ def refusal(first: RejectedRecords, pipeline: str, distinct: Distinct | None) ->
             **fields,
         )
     if first.rule == MALFORMED:
+        names = " and ".join(map(repr, subjects))
         return RecordRefusedError(
             "record_malformed",
             f"{record} can't be decoded by the source's `key` and `value`{others}; nothing of "
             "the micro-batch is committed",
-            hint=f"correct the schema in the pipeline file, or {_OTHERWISE} in the source",
+            hint=f"correct the schema in the pipeline file, or {_OTHERWISE} in the source"
+            if not names
+            else f"if the schema is new, start again: a startup reads the schemas of {names}. If "
+            "it is of another subject, register it there, too: it keeps its id. Otherwise reject "
+            "such records in a stateless pipeline before this one",
             **fields,
         )
     return RecordRefusedError(

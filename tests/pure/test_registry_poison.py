@@ -11,12 +11,16 @@ from support.errors import raises
 from support.kafka.schemas import FakeRegistry, registry
 
 from eos.config.registry import Registry
+from eos.config.rejected_records import MALFORMED
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.formats import registry_client as client_module
 from eos.formats import schema_ids
+from eos.formats.expressions import Format
 from eos.formats.registry_client import RegistryClient
 from eos.formats.schema_ids import Writers
+from eos.read.decode import Decode
+from eos.read.rejected_records import RejectedRecords
 
 TODAY = Deadline.after_ms(86_400_000)
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -165,3 +169,19 @@ def test_a_file_of_authorities_that_is_none_is_a_usage_error(tmp_path: object) -
     made = RegistryClient(Registry(url="https://127.0.0.1:1", ca=f"{tmp_path}/ca.pem"))
     with raises("ca_file_unusable"):
         made.schema(7, TODAY)
+
+
+@pytest.mark.parametrize("subject", ["", "orders-value"])
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_with_state_the_hint_names_the_subject_that_a_startup_reads(
+    subject: str, is_strict: bool
+) -> None:
+    decode = Decode(value=Format("avro", json.dumps(ORDER), subject=subject), is_strict=is_strict)
+    found = RejectedRecords(MALFORMED, "fail", 1, "orders", 0, 7)
+    with raises("record_malformed") as caught:
+        decode.require_none((found,), "orders")
+    hint = caught.value.hint
+    assert ("a startup reads the schemas of 'orders-value'" in hint) == (
+        is_strict and subject != ""
+    )
+    assert ("set `on_error`" in hint) != ("start again" in hint)
