@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from eos.cli.connection import connected
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_profile
 from eos.config.model import Profile
-from eos.dedup.state_versions import hash_of_rules
 from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
 from eos.folder import Folder, folder_of
@@ -36,7 +35,6 @@ from eos.verify.dropped_records import ProvenDrop
 from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.progress import Point, load
 from eos.verify.render import RenderedResult, as_json, lines
-from eos.verify.stamps import StampPlaces
 from eos.verify.verification import Subject
 from eos.verify.verify import Verification
 
@@ -147,7 +145,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
             else f"there is no audit table: {profile.state.root} is neither a folder of this "
             "machine nor a bucket of S3"
         )
-    names, topics, by = planned.names, planned.sink_topics, planned.dedup
+    names, topics = planned.names, planned.sink_topics
     apps = {each.name: app_of(names, ledger_id, each.name) for each in planned.tables}
     return Subject(
         names,
@@ -157,9 +155,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         table,
         reason,
         Sinks(planned.tables, apps, names.pipeline, planned.spark_conf),
-        None if by is None else StampPlaces(by.producer, by.epoch, by.sequence),
-        "" if by is None else hash_of_rules(by.reading, by.policy),
-        is_spread=by is not None and not by.policy.rules.is_ordered,
+        planned.dedup,
         dead_letters=planned.dead_letters.topic if planned.dead_letters else "",
     )
 
@@ -191,21 +187,32 @@ def _write_dropped(
             f"--dropped {path} can't be created: {reason}",
             hint="choose a file in an existing folder that this user can write to",
         ) from error
-    with opened:
 
-        def name(one: ProvenDrop, witness: Witness) -> None:
-            of = {"ledger_offset": witness.ledger_offset, "batch_id": witness.batch_id}
-            try:
-                opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
-            except OSError as error:
-                reason = error.strerror or error
-                raise UnavailableError(
-                    "dropped_file_cut_short",
-                    f"--dropped {path} is incomplete, because a write failed: {reason}",
-                    hint="free some disk space, and verify again",
-                ) from error
+    def name(one: ProvenDrop, witness: Witness) -> None:
+        of = {"ledger_offset": witness.ledger_offset, "batch_id": witness.batch_id}
+        with _cut_short(path):
+            opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
 
+    try:
         yield name
+        with _cut_short(path):
+            opened.flush()
+    finally:
+        with suppress(OSError):  # a failed write was reported
+            opened.close()
+
+
+@contextmanager
+def _cut_short(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise UnavailableError(
+            "dropped_file_cut_short",
+            f"--dropped {path} is incomplete, because a write failed: {reason}",
+            hint="free some disk space, and verify again",
+        ) from error
 
 
 def _ledger_id(client: KafkaClient, topic: str, pipeline: str) -> str:

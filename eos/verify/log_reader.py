@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from eos.deadline import Deadline
+from eos.dedup.stamp_columns import StampRules
 from eos.errors import UnavailableError
 from eos.kafka.admin import At
 from eos.kafka.api import TopicPartition
@@ -31,7 +32,7 @@ from eos.kafka.records.varint import Ints
 from eos.kafka.refusals import refused
 from eos.verify.records import Records, digests, parsed
 from eos.verify.source import SourcePartition
-from eos.verify.stamps import StampPlaces, Stamps, stamps
+from eos.verify.stamps import Stamps, stamps
 from eos.verify.target import LogBounds, Retention, Target
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
@@ -125,10 +126,10 @@ class Reader:
                 source.see(header)
         source.finish(until)
 
-    def stamps(self, at: TopicPartition, end: int, places: StampPlaces) -> Iterator[Stamps]:
+    def stamps(self, at: TopicPartition, end: int, rules: StampRules) -> Iterator[Stamps]:
         """Yield the stamps of the visible records from the log's start to `end` (exclusive)."""
         for records, offsets in self.records(at, end):
-            yield stamps(records, offsets, places)
+            yield stamps(records, offsets, rules)
 
     def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]:
         """Yield the visible records from the log's start, with their offsets.

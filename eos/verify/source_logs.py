@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from eos.dedup.stamp_columns import StampRules
 from eos.finding import Finding
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import TopicInfo
 from eos.verify.findings import Findings
 from eos.verify.log_reader import Reader, require_seen, short_deadline
 from eos.verify.source import SourcePartition
-from eos.verify.stamps import StampPlaces, Stamps
+from eos.verify.stamps import Stamps
 
 
 class SourceRange(NamedTuple):
@@ -47,10 +48,10 @@ class Expects(Protocol):
 
 class SourceLogs:
     def __init__(
-        self, reader: Reader, findings: Findings, progress: Expects, places: StampPlaces | None
+        self, reader: Reader, findings: Findings, progress: Expects, rules: StampRules | None
     ) -> None:
         self._reader, self._findings, self._progress = reader, findings, progress
-        self._places = places
+        self._rules = rules
         self._topics: dict[str, TopicInfo] = {}
 
     def check(
@@ -84,8 +85,8 @@ class SourceLogs:
         They begin at the log's start, even if the verification resumes later, because an old record
         may prove that a newer one is a duplicate.
         """
-        places, reader, at = self._places, self._reader, wanted.at
-        assert places is not None, "only a pipeline with stamps needs them"
+        rules, reader, at = self._rules, self._reader, wanted.at
+        assert rules is not None, "only a pipeline with stamps needs them"
         if not self._is_same(at.topic, wanted.topic_id):
             return Log(lambda: iter(()), lambda: True)
         bounds = reader.bounds([at])[at]
@@ -93,7 +94,7 @@ class SourceLogs:
         self._progress.expects(max(0, end - bounds.start))
 
         def read() -> Iterator[Stamps]:
-            return reader.stamps(at, end, places)
+            return reader.stamps(at, end, rules)
 
         def is_cut() -> bool:
             begins_at = reader.bounds([at])[at].start

@@ -11,35 +11,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.dedup.header_stamps import numbers
+from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.kafka.records.varint import Ints
 from eos.producers.id_text import id_text, shortened
 from eos.verify.records import Records
 
 NUMBERS_MAX = 2**62  # epochs and sequences must be below it
-_NUMBER = r"^\s*[+-]?[0-9]{1,40}\s*$"
-
-
-class StampPlace(Protocol):
-    """The interface of `eos.dedup.stamp_columns.StampPlace`."""
-
-    @property
-    def kind(self) -> Literal["header", "value", "key"]: ...
-
-    @property
-    def name(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StampPlaces:
-    producer: StampPlace
-    epoch: StampPlace
-    sequence: StampPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +51,10 @@ def joined(parts: Sequence[Stamps]) -> Stamps:
     return Stamps(*(np.concatenate([none, *(getattr(p, n) for p in parts)]) for n in names))
 
 
-def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
+def stamps(records: Records, offsets: Ints, rules: StampRules) -> Stamps:
     """Return the stamps of these records. Records without a valid stamp are left out."""
-    ids = _read(records, places.producer)
-    epoch, sequence = (_numbers(_read(records, at)) for at in (places.epoch, places.sequence))
+    ids = _read(records, rules.producer)
+    epoch, sequence = (_numbers(_read(records, at)) for at in (rules.epoch, rules.sequence))
     is_there = np.asarray(pc.is_valid(ids)) & (epoch >= 0) & (sequence >= 0)
     found = Stamps(hashes(ids), epoch, sequence, offsets)
     return found.where(is_there)
@@ -129,33 +113,50 @@ def header(records: Records, name: bytes) -> Any:
     return headers.values.array.take(pa.array(at, mask=is_none))
 
 
-class _Written(str):
+class _Number(str):
     """A JSON number in its original notation."""
 
     __slots__ = ()
 
 
+class _Object(list[tuple[str, Any]]):
+    """The fields of a JSON object, in their order. A name may occur more than once."""
+
+
 def _in_json(value: bytes | None, path: Sequence[str]) -> bytes | None:
+    """Return the field as Spark's `get_json_object` does; None if it is missing."""
+    text = (value or b"").decode(errors="replace")
     try:
-        found = json.loads(value or b"", parse_int=_Written, parse_float=_Written)
-        for part in path:
-            found = found[part]
-    except (ValueError, LookupError, TypeError):
+        found = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Object)
+    except (ValueError, RecursionError):
         return None
+    found = _field(found, path)
     if found is None:
         return None
-    text = found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
-    return text.encode(errors="replace")
+    written = found if isinstance(found, str) else _json(found)
+    return written.encode(errors="replace")
+
+
+def _field(value: Any, path: Sequence[str]) -> Any:
+    """Return the first field with this path that is not null."""
+    if not path:
+        return value
+    fields = value if isinstance(value, _Object) else ()
+    found = (_field(each, path[1:]) for name, each in fields if name == path[0])
+    return next((each for each in found if each is not None), None)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, _Object):
+        return "{" + ",".join(f"{_json(name)}:{_json(each)}" for name, each in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _numbers(texts: Any) -> Ints:
     """Return each number; -1 if it is malformed or out of range."""
-    found = np.full(len(texts), -1, np.int64)
-    is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False)
-    rows = np.flatnonzero(np.asarray(is_number))
-    if len(rows):
-        encoded = pc.dictionary_encode(texts.filter(is_number))
-        numbers = (int(each) for each in encoded.dictionary.to_pylist())  # once per text
-        table = np.array([n if 0 <= n < NUMBERS_MAX else -1 for n in numbers], np.int64)
-        found[rows] = table[np.asarray(encoded.indices)]
-    return found
+    found: Ints = np.asarray(numbers(texts).fill_null(-1))
+    return np.where((found >= 0) & (found < NUMBERS_MAX), found, -1)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from eos.audit.table import TransactionsTable
 from eos.checkpoint.files import Files
+from eos.dedup.stamp_columns import StampRules
 from eos.finding import Witness
 from eos.plan.names import Names
 from eos.verify.chain import CommitChain
@@ -16,7 +17,6 @@ from eos.verify.dropped_records import DropCheck, ProvenDrop
 from eos.verify.findings import Findings
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
-from eos.verify.stamps import StampPlaces
 from eos.verify.table_proof import TableProof
 from eos.verify.target import Target
 
@@ -43,9 +43,7 @@ class Subject:
     table: TransactionsTable | None
     table_reason: str = ""
     tables: Sinks = field(default_factory=lambda: Sinks((), {}))
-    places: StampPlaces | None = None  # where dedup finds the producers' stamps; None without dedup
-    dedup_rules: str = ""  # a hash of dedup's settings that define stamps
-    is_spread: bool = False  # dedup has `scope: producer`, so a proof may be in another partition
+    dedup: StampRules | None = None  # None without dedup by producer
     dead_letters: str = ""  # the dead-letter topic in the pipeline file; empty without one
     # Called for each proven drop, with the transaction whose ledger record claims it.
     names_dropped: Callable[[ProvenDrop, Witness], None] | None = None

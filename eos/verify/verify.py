@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 
 from eos.deadline import Backoff, Deadline
+from eos.dedup.state_versions import hash_of_rules
 from eos.errors import UsageError
 from eos.finding import Finding, FindingKind, Witness
 from eos.inspect.cluster_view import ClusterView
@@ -62,14 +63,14 @@ class Verification:
         self._cluster, self._ledger_id = cluster, ledger_id
         self._findings = Findings()
         self._chain = CommitChain()
-        names = subject.names
-        self._sources = SourceLogs(sources, self._findings, progress, subject.places)
+        names, dedup = subject.names, subject.dedup
+        self._sources = SourceLogs(sources, self._findings, progress, dedup)
         self._letters = DeadLetterReader(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
-            self._sources.stamps if subject.places is not None else None,
-            subject.dedup_rules,
-            is_spread=subject.is_spread,
+            self._sources.stamps if dedup is not None else None,
+            "" if dedup is None else hash_of_rules(dedup.reading, dedup.policy),
+            is_spread=dedup is not None and not dedup.policy.rules.is_ordered,
             letters=self._letters.read,
             each=subject.names_dropped,
         )
