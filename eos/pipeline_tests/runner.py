@@ -6,8 +6,8 @@ A test runs the pipeline's source formats, dedup, rules, steps and sinks in Spar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,6 @@ from eos.errors import EosError, RecordRefusedError
 from eos.formats.schema_ids import schema_id_before
 from eos.pipeline_tests import avro, protobuf
 from eos.pipeline_tests.comparison import Written, compare
-from eos.plan.lookup import with_rows
 from eos.spark import dead_letters
 from eos.spark.dedup_columns import as_stream
 from eos.spark.dedup_run import deduplicate_test
@@ -83,7 +82,7 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     Raise TransformError if a startup would reject them. Return the names of the nondeterministic
     functions that they use, whose results change when a micro-batch is retried.
     """
-    plan = with_rows(plan, {})
+    plan = _with_rows(plan, {})
     stream = _stream(spark, plan)
     rows = rows_of(spark, plan, stream)
     require_allowed(plan, check_stream(rows, plan.output_mode))
@@ -105,7 +104,7 @@ def rows_of(spark: SparkSession, plan: Plan, stream: DataFrame | None = None) ->
     Tables that steps join are empty. Without `stream`, a stream that is never run is the source.
     """
     stream = _stream(spark, plan) if stream is None else stream
-    tables = opened(with_rows(plan, {}), spark)
+    tables = opened(_with_rows(plan, {}), spark)
     return apply(plan.decode.apply(stream), plan.transforms, tables)
 
 
@@ -117,13 +116,13 @@ def order(spark: SparkSession, plan: Plan) -> str:
     several = spark.range(0, 10, 1, 4)  # four partitions: for one, Spark plans no shuffle
     frame = several.selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
     frame = as_stream(frame, plan.dedup)
-    tables = opened(with_rows(plan, {}), spark)
+    tables = opened(_with_rows(plan, {}), spark)
     return first_shuffle(apply(plan.decode.apply(frame), plan.transforms, tables))
 
 
 def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
     """Run one test, and compare its output with the expected records."""
-    plan = with_rows(plan, case.tables)
+    plan = _with_rows(plan, case.tables)
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
             frame, again, dead = deduplicate_test(_frame(spark, plan, case), plan, Path(folder))
@@ -193,6 +192,17 @@ def _write(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterato
         sink = dead_letters.sink(plan.dead_letters.topic, plan.dead_letters.codec)
         for each in dead_letters.columns(again if dead else frame, plan, 1).collect():
             yield _record(sink, each.asDict())
+
+
+def _with_rows(plan: Plan, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plan:
+    """Return the plan with a test's rows in place of its lookup tables.
+
+    `rows` has them by table name. A table that is not in it is empty."""
+    lookups = tuple(
+        replace(each, kind="rows", rows=json.dumps(list(rows.get(each.name, ())), default=str))
+        for each in plan.lookups
+    )
+    return replace(plan, lookups=lookups)
 
 
 def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from eos.location import resolved
 
 if TYPE_CHECKING:
     from eos.config.lookup import StaticTable
-    from eos.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,3 @@ def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable,
         LookupTable(name, each.kind, resolved(each.path, root), each.columns, each.header)
         for name, each in tables.items()
     )
-
-
-def with_rows(planned: Plan, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plan:
-    """Return the plan with a test's rows in place of its lookup tables.
-
-    `rows` has them by table name. A table that is not in it is empty."""
-    found = tuple(
-        replace(each, kind="rows", rows=json.dumps(list(rows.get(each.name, ())), default=str))
-        for each in planned.lookups
-    )
-    return replace(planned, lookups=found)
