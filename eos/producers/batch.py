@@ -11,6 +11,7 @@ its records never does that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,16 @@ import pyarrow as pa
 
 from eos.producers import table as tables
 from eos.producers.sequences import Chain, Flags, Ints, applied
-from eos.producers.state import KAFKA, VERDICTS, Rules, SequenceEvent, Verdict, after, decide
+from eos.producers.state import (
+    KAFKA,
+    VERDICTS,
+    ProducerState,
+    Rules,
+    SequenceEvent,
+    Verdict,
+    after,
+    decide,
+)
 from eos.producers.table import Events, States
 
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
@@ -74,8 +84,9 @@ def _decided(
     inside[inside] = ~epochs.is_opener[links.row[inside]]
     codes[links.row[inside]] = links.codes(rules)[inside]
     new = links.states(old, epochs.segment[rows.group_ends - 1], rules)
-    for group in np.unique(links.group[links.is_far]):
-        new = _one_by_one(int(group), rows, old, new, codes, rules)
+    far = np.unique(links.group[links.is_far])
+    if len(far):
+        new = new.replaced(_one_by_one(far, rows, old, codes, rules))
     return codes[rows.place], tables.closed(new, keys, others)
 
 
@@ -288,15 +299,20 @@ class _Links:
 
 
 def _one_by_one(
-    group: int, rows: Events, old: States, new: States, codes: npt.NDArray[np.int8], rules: Rules
-) -> States:
-    """Decide the rows of one group one after another. The vectorised comparisons may be wrong for
-    its sequences, because they jump too far."""
-    state = old.of(group)
-    end = int(rows.group_ends[group])
-    for at in range(end - int(rows.group_sizes[group]), end):
-        event = SequenceEvent(*(int(column[at]) for column in rows.fields))
-        verdict = decide(state, event, rules)
-        codes[at] = VERDICTS.index(verdict)
-        state = after(state, event, verdict, rules)
-    return new.replaced(group, state)
+    groups: Ints, rows: Events, old: States, codes: npt.NDArray[np.int8], rules: Rules
+) -> Mapping[int, ProducerState]:
+    """Decide the rows of these groups one after another, and return the states after them. The
+    vectorised comparisons may be wrong for their sequences, because they jump too far."""
+    found: dict[int, ProducerState] = {}
+    ranges_end = np.cumsum(old.counts)
+    for group in groups.tolist():
+        state = old.of(group, int(ranges_end[group]))
+        end = int(rows.group_ends[group])
+        for at in range(end - int(rows.group_sizes[group]), end):
+            event = SequenceEvent(*(int(column[at]) for column in rows.fields))
+            verdict = decide(state, event, rules)
+            codes[at] = VERDICTS.index(verdict)
+            state = after(state, event, verdict, rules)
+        if state is not None:
+            found[group] = state
+    return found

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,35 +57,38 @@ class States:
     run: Ints
     at_ms: Ints
 
-    def of(self, group: int) -> ProducerState | None:
+    def of(self, group: int, end: int) -> ProducerState | None:
+        """Return the state of a group. `end` is the end of its ranges."""
         if not self.is_known[group]:
             return None
-        end = int(self.counts[: group + 1].sum())
         spans = range(end - int(self.counts[group]), end)
         ranges = tuple(Range(int(self.first[at]), int(self.last[at])) for at in spans)
         return ProducerState(
             int(self.epoch[group]), ranges, int(self.run[group]), int(self.at_ms[group])
         )
 
-    def replaced(self, group: int, state: ProducerState | None) -> States:
-        """Return the states with `state` as the state of this group. If it is None, return them
-        unchanged."""
-        if state is None:
-            return self
-        start = int(self.counts[:group].sum())
-        end = start + int(self.counts[group])
-        first, last = zip(*state.ranges, strict=True) if state.ranges else ((), ())
-        return replace(
-            self,
-            is_known=_with(self.is_known, group, 1),
-            epoch=_with(self.epoch, group, state.epoch),
-            counts=_with(self.counts, group, len(state.ranges)),
-            first=np.concatenate(
-                (self.first[:start], np.asarray(first, np.int64), self.first[end:])
-            ),
-            last=np.concatenate((self.last[:start], np.asarray(last, np.int64), self.last[end:])),
-            run=_with(self.run, group, state.run),
-            at_ms=_with(self.at_ms, group, state.at_ms),
+    def replaced(self, states: Mapping[int, ProducerState]) -> States:
+        """Return the states with these as the states of their groups."""
+        at = np.fromiter(states, np.int64, len(states))
+        of_range = np.repeat(np.arange(len(self.counts)), self.counts)
+        is_kept = ~np.isin(of_range, at)
+        added = [(group, *each) for group, state in states.items() for each in state.ranges]
+        group, first, last = np.array(added, np.int64).reshape(-1, 3).T
+        order = np.argsort(np.concatenate((of_range[is_kept], group)), kind="stable")
+
+        def changed(column: npt.NDArray[Any], values: Iterable[int]) -> Any:
+            found = column.copy()
+            found[at] = list(values)
+            return found
+
+        return States(
+            is_known=changed(self.is_known, (1 for _ in states)),
+            epoch=changed(self.epoch, (each.epoch for each in states.values())),
+            counts=changed(self.counts, (len(each.ranges) for each in states.values())),
+            first=np.concatenate((self.first[is_kept], first))[order],
+            last=np.concatenate((self.last[is_kept], last))[order],
+            run=changed(self.run, (each.run for each in states.values())),
+            at_ms=changed(self.at_ms, (each.at_ms for each in states.values())),
         )
 
 
@@ -211,9 +215,3 @@ def _numbers(table: pa.Table, name: str) -> Ints:
     if column.null_count:
         raise ValueError(f"{name} is null in {column.null_count} rows")
     return ints_of(column)
-
-
-def _with(array: npt.NDArray[Any], at: int, value: int) -> Any:
-    changed = array.copy()
-    changed[at] = value
-    return changed

@@ -13,6 +13,7 @@ from eos.producers.state import (
     IDLE_MS,
     KAFKA,
     KAFKA_ANSWERS,
+    UNWRAPPED,
     ProducerState,
     Range,
     Rules,
@@ -23,6 +24,7 @@ from eos.producers.state import (
     is_expired,
     marked,
 )
+from eos.producers.table import States
 
 TOP = 2**31 - 1
 DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -117,6 +119,28 @@ def test_what_is_no_sequence_is_refused(event):
     values = {name: pa.array([value]) for name, value in event._asdict().items()}
     with pytest.raises(ValueError, match="expected 0 to"):
         decide_all(pa.table({"producer": ["a"], "partition": [0], **values}))
+
+
+def test_all_producers_that_jump_far_are_put_back_at_once(monkeypatch):
+    """One copy of all states for each of them would take hours."""
+    replaced, calls = States.replaced, []
+
+    def counted(*asked):
+        calls.append(asked)
+        return replaced(*asked)
+
+    monkeypatch.setattr(States, "replaced", counted)
+    number = pa.array([0, 2**40] * 50)
+    names = pa.array([n for n in range(50) for _ in range(2)])
+    zeros = pa.array([0] * 100)
+    columns = {"producer": names, "partition": zeros, "epoch": zeros, "at_ms": zeros}
+    found = decide_all(
+        pa.table({**columns, "first": number, "last": number}),
+        rules=Rules(accepts=frozenset({Verdict.GAP}), sequences=UNWRAPPED),
+    )
+    assert found.codes.tolist() == [0, 3] * 50
+    assert found.states.column("last").to_pylist() == [[0, 2**40]] * 50
+    assert len(calls) == 1
 
 
 def test_rows_of_nobody_are_refused():
