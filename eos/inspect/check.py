@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,13 @@ from typing import Any, Literal
 from eos.errors import EosError
 
 Level = Literal["ok", "note", "finding"]
+_RIGHT = "give this user the right to read and write there"
+_REMEDIES = {
+    errno.EACCES: _RIGHT,
+    errno.EPERM: _RIGHT,
+    errno.EROFS: _RIGHT,
+    errno.ENOSPC: "free some disk space",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ def checked(subject: str, question: Callable[[], Check | Iterable[Check]]) -> It
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         message = f"{place}{error.strerror or error}"
-        yield failed(subject, message, "give this user the right to read and write there")
+        yield failed(subject, message, _REMEDIES.get(error.errno or 0, ""))
 
 
 def lines(checks: Iterable[Check]) -> Iterator[str]:

@@ -64,7 +64,12 @@ def _python() -> Check:
 def _packages() -> Iterator[Check]:
     """Check that all required packages are installed, in the pinned version where one is pinned."""
     damaged, count = [], 0
-    for text in metadata.requires("spark-eos") or ():
+    try:
+        required = metadata.requires("spark-eos") or ()
+    except metadata.PackageNotFoundError:
+        yield note("packages", "not checked, because spark-eos runs without being installed")
+        return
+    for text in required:
         needed = re.match(r"([\w.-]+)(?:==([\w.]+))?(.*)", text)
         if needed is None or "extra ==" in text:
             continue
@@ -162,8 +167,9 @@ def _host(profile: ProfileFile) -> Check:
         return ok("host name", f"{name}: not looked up, because Spark has an address")
     try:
         address = socket.gethostbyname(name)
-    except OSError as error:
-        reason = f"{name} does not resolve ({error.strerror or error}): Spark will not start"
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label is longer than 63 bytes
+        cause = getattr(error, "strerror", "") or error
+        reason = f"{name} does not resolve ({cause}): Spark will not start"
         return failed(
             "host name", reason, "add it to /etc/hosts, or export SPARK_LOCAL_IP=127.0.0.1"
         )

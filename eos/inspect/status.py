@@ -7,16 +7,20 @@ that are read later may be newer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from eos.errors import EosError
 from eos.inspect.cluster_view import OpenTransaction
+from eos.inspect.next_start import Prediction
 from eos.inspect.snapshot import Snapshot, short_deadline
 from eos.inspect.snapshot import take_snapshot as look_around
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
-from eos.ledger.record import LedgerRecord
+from eos.ledger.record import LedgerRecord, Position
 from eos.plan.plan import Plan
 from eos.startup.liveness import Liveness, liveness_of
+from eos.startup.resume_position import resume_position
 
 _HISTORY_MAX = 200  # number of records to search for the last attempt
 _ASK_MS = 10_000
@@ -103,7 +107,10 @@ def _rows(view: Snapshot) -> list[SourceRow]:
     if not here:
         return []
     group = view.group(here) or {}
-    first = view.source.earliest([tp for tp in here if tp not in ends])
+    first = dict(view.source.earliest([tp for tp in here if tp not in ends]))
+    if view.last is None:
+        with suppress(EosError):  # `eos recover` shows why the first run would stop
+            first.update(_start(view).ends)
     stable = view.stable_ends(here)
     latest = view.source.latest(here)
     return [
@@ -117,6 +124,11 @@ def _rows(view: Snapshot) -> list[SourceRow]:
         )
         for tp in here
     ]
+
+
+def _start(view: Snapshot) -> Position:
+    """Return where the first run of the pipeline begins."""
+    return resume_position(view.planned, view.source, None, Prediction(view), short_deadline())
 
 
 def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:

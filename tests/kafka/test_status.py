@@ -91,6 +91,13 @@ def test_from_before_its_first_run_to_a_clean_end(pipeline: Pipeline) -> None:
     assert pipeline.last().kind == "stop", "it only looks"
 
 
+def test_the_lag_before_the_first_run_begins_at_its_start(pipeline: Pipeline) -> None:
+    pipeline.fill(3)
+    pipeline.declare(start="latest")
+    found = told(pipeline)
+    assert (lags(found), found["waits_for"]) == ([0, 0], "a run")
+
+
 def test_an_end_that_was_not_clean_is_a_finding_and_names_the_next_command(
     pipeline: Pipeline,
 ) -> None:

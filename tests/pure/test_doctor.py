@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from support.verbs import doctor
 from eos.config.load import load_profile
 from eos.deadline import Deadline
 from eos.inspect import cluster_check, machine_check
+from eos.inspect.check import Check, checked
 from eos.kafka.cluster_shape import Shape
 
 
@@ -108,6 +112,33 @@ def test_a_host_name_that_spark_would_not_find(project, capsys, monkeypatch):
     assert "SPARK_LOCAL_IP" in remedy
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     assert "host name" not in told(capsys, 0)
+
+
+def test_what_a_check_can_not_ask_is_no_reason_to_leave_out_the_others(
+    project, capsys, monkeypatch
+):
+    def not_installed(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", not_installed)
+    monkeypatch.setattr(socket, "gethostname", lambda: "a" * 64)
+    write(project, "spark: {master: yarn}\n")
+    found = told(capsys, 1)
+    assert found["packages"][0] == "note"
+    assert "does not resolve" in found["host name"][1]
+
+
+def test_the_remedy_of_an_os_error_is_that_of_its_code():
+    def check(code: int) -> tuple[str, str]:
+        def fails() -> Check:
+            raise OSError(code, os.strerror(code), "/place")
+
+        (found,) = checked("state root", fails)
+        return found.message, found.remedy
+
+    assert "right to read and write" in check(errno.EACCES)[1]
+    assert check(errno.ENOSPC) == ("/place: No space left on device", "free some disk space")
+    assert check(errno.EMFILE)[1] == ""
 
 
 LOCAL, STANDALONE = "local[*]", "spark://host:7077"

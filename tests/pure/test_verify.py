@@ -6,12 +6,18 @@ import io
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.doubles import plan
+from support.errors import raises
 
 from eos.audit import rows as made
 from eos.checkpoint.offset_log import CheckpointState
-from eos.cli.verify import ProgressBar
+from eos.cli.verify import ProgressBar, _write_dropped
+from eos.dedup.stamp_columns import StampRules
+from eos.errors import UnavailableError
 from eos.finding import FindingKind, Witness
 from eos.folder import LocalFolder
 from eos.inspect.cluster_view import OpenTransaction
@@ -187,6 +193,17 @@ def test_what_is_open(owner, hangs, case):
     found = list(check_open([one], "me"))
     assert [each.case for each in found] == case
     assert {(each.at, each.offset) for each in found} <= {(A, 41)}
+
+
+def test_a_list_of_dropped_records_on_a_full_disk_is_incomplete():
+    """The buffer is written at the end."""
+    planned = replace(plan(), dedup=StampRules.__new__(StampRules))
+    drop = SimpleNamespace(as_json=dict)
+    with (
+        raises("dropped_file_cut_short", UnavailableError),
+        _write_dropped(Path("/dev/full"), planned) as write,
+    ):
+        write(drop, LOW.witness)
 
 
 def test_a_point_comes_back_as_it_was(tmp_path):

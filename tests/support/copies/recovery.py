@@ -111,7 +111,7 @@ class Pipeline:
         place = self.folder / "pipelines" / "its-folder"
         return [str(place), "--profile", str(self.folder / "conf" / f"{self.state}.yaml")]
 
-    def declare(self, **limits: int) -> None:
+    def declare(self, **limits: int | str) -> None:
         place = self.folder / "pipelines" / "its-folder"
         place.mkdir(parents=True, exist_ok=True)
         which = {"pattern": self.pattern} if self.pattern else {"topic": self.source}
