@@ -61,7 +61,8 @@ class Connections:
     """Connections to all brokers of a cluster.
 
     Guarantees: requests to one broker are sent in the order of the `submit` calls, each before its
-    deadline or not at all. `close` leaves no thread and no file descriptor open.
+    deadline or not at all. `close` leaves no thread and no file descriptor open, unless a name
+    lookup blocks the IO thread for ten seconds.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -185,8 +186,10 @@ class Connections:
 
         self._net.call_soon_threadsafe(close_all)
         closed.wait(_CLOSE_MS / 1000)  # bounded, because a name lookup may block the IO thread
+        io_thread = self._net._io_thread  # noqa: SLF001 - there is no public API
         self._net.stop(timeout_ms=_CLOSE_MS)
-        self._net.close()
+        if not io_thread.is_alive():  # else a name lookup blocks it, and `close` would raise
+            self._net.close()
         connection_cache.closed(self)
 
     # -- on the IO thread --------------------------------------------------------------------
@@ -205,7 +208,10 @@ class Connections:
         channel.pumping = True
         try:
             while channel.queue:
-                await self._send_first(channel)
+                if channel.queue[0].deadline.has_passed:  # don't begin another name lookup for it
+                    channel.queue.popleft().lose("its deadline passed")
+                else:
+                    await self._send_first(channel)
         finally:
             channel.pumping = False
 
@@ -281,12 +287,15 @@ class Connections:
 
     async def _ready(self, channel: _Channel, deadline: Deadline) -> Any:
         """Return the broker's open connection, or None if it is throttled until the deadline."""
-        if channel.connection is None or channel.connection.closed:
-            channel.connection = await self._connect(channel, deadline)
-        while channel.connection.paused and not deadline.has_passed:
+        while True:
+            if channel.connection is None or channel.connection.closed:
+                channel.connection = await self._connect(channel, deadline)
+            if not channel.connection.paused:
+                return channel.connection
+            if deadline.has_passed:
+                return None
             # Throttled by a quota: the broker reads nothing from this client until the pause ends.
             await self._net.sleep(_PAUSE_STEP_S)
-        return None if channel.connection.paused else channel.connection
 
     async def _connect(self, channel: _Channel, deadline: Deadline) -> Any:
         node = channel.node

@@ -88,10 +88,10 @@ class ExclusiveConnection:
     def send(self, frame: bytes, deadline: Deadline) -> None:
         try:
             self._limit(deadline)
+            self.awaits_response = True  # before the first byte, since an interrupt may follow it
             self._sock.sendall(frame)
         except OSError as error:
             raise self._lost(error) from error
-        self.awaits_response = True
 
     def receive(self, deadline: Deadline) -> memoryview:
         """Return the next response without its size field. The next call overwrites its bytes."""
@@ -239,6 +239,8 @@ class ExclusiveConnections:
             if refused is not None:
                 raise refused from error
             raise kafka_errors.KafkaConnectionError(message_of(error)) from error
+        if connection.closed:  # by the broker, right after the login
+            raise kafka_errors.KafkaConnectionError("the broker closed the connection")
         offered = connection.broker_version_data.api_versions.get(api_key)
         lifetime_ms = connection._reauth.session_lifetime_ms  # noqa: SLF001
         sock = connection.transport.detach()

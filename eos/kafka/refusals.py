@@ -163,6 +163,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         if error is None:
             return
         yield error
+        if isinstance(error, kafka_errors.KafkaProtocolError):
+            return  # the decoder's error for a malformed answer is not about our settings
         inner = error.args[0] if error.args else None
         error = (
             error.__cause__

@@ -6,15 +6,17 @@ import socket
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.errors import raises
 
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError, UnavailableError
-from eos.kafka import requests
+from eos.kafka import connection, exclusive_connection, requests
 from eos.kafka.api import NO_IDENTITY, TopicPartition, TransactionProfile
 from eos.kafka.client import KafkaClient
+from eos.kafka.exclusive_connection import ExclusiveConnection
 from eos.kafka.pending_request import PendingRequest
 from eos.kafka.settings import KafkaSettings
 
@@ -43,8 +45,8 @@ def server(answer: bytes | None):
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()
-    for connection in held:
-        connection.close()
+    for each in held:
+        each.close()
 
 
 @contextmanager
@@ -147,6 +149,15 @@ def test_an_answer_that_is_no_kafka_hints_at_another_port():
     assert "TLS" in caught.value.hint
 
 
+def test_a_malformed_answer_during_login_is_no_matter_of_settings():
+    # To correlation id 1, without an error: one version, then a number of tags above any limit.
+    body = bytes.fromhex("00000001 0000 02 0001 0000 0001 ffffffffff7f")
+    answer = len(body).to_bytes(4, "big") + body
+    with server(answer) as address, client_to(address) as client, no_answer_from(address) as caught:
+        client.topics(["t"], Deadline.after_ms(600))
+    assert "Unable to decode response" in caught.value.message
+
+
 def test_certificate_file_that_is_missing_is_named(tmp_path: Path):
     missing = str(tmp_path / "ca.pem")
     with raises("kafka_security_file_unreadable") as caught:
@@ -199,6 +210,88 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
         with pytest.raises(RuntimeError, match="closed"):
             client.topics(["t"], Deadline.after_ms(100))
     assert held() == before
+
+
+def test_closing_while_a_name_lookup_hangs_hides_no_other_error(monkeypatch):
+    """And no request whose deadline has passed begins another lookup."""
+    began, released, lookups = threading.Event(), threading.Event(), []
+
+    def hangs(host, *_):
+        lookups.append(host)
+        began.set()
+        released.wait(60)
+        raise socket.gaierror("no such name")
+
+    monkeypatch.setattr(connection, "_CLOSE_MS", 50)
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    with client_to("slow.invalid:9092", "other.invalid:9092") as client:
+        net = client._connections._net
+        io_thread = net._io_thread
+        first = client.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 60_000)
+        assert began.wait(60)
+        later = client.send_produce("bootstrap-1", "t", {TopicPartition("t", 0): b"x"}, 1)
+        with pytest.raises(NoAnswerError):
+            later.wait(Deadline.after_ms(0))
+    released.set()
+    io_thread.join(60)
+    assert not io_thread.is_alive()
+    net.close()
+    with pytest.raises(NoAnswerError):
+        first.wait(Deadline.after_ms(0))
+    assert len(lookups) == 1
+
+
+def test_a_connection_that_closes_while_it_is_throttled_is_replaced(monkeypatch, free_port):
+    class Throttled:
+        paused, closed = True, False
+
+    async def connect(*_):
+        return fresh
+
+    fresh, old = Throttled(), Throttled()
+    fresh.paused = False
+    with client_to(f"127.0.0.1:{free_port}") as client:
+        connections = client._connections
+        monkeypatch.setattr(connections, "_connect", connect)
+        channel = connection._Channel(1)
+        channel.connection = old
+        ready = connections._ready(channel, Deadline.after_ms(60_000))
+        ready.send(None)  # waits for the end of the pause
+        old.closed, old.paused = True, False
+        with pytest.raises(StopIteration) as returned:
+            ready.send(None)
+        assert returned.value.value is fresh
+
+
+def test_a_connection_with_a_part_of_a_request_is_not_used_again():
+    class Interrupted(socket.socket):
+        def sendall(self, data):
+            super().sendall(data[:1])
+            raise KeyboardInterrupt
+
+    ours, theirs = socket.socketpair()
+    with theirs, Interrupted(fileno=ours.detach()) as interrupted:
+        exclusive = ExclusiveConnection(1, interrupted, KafkaSettings(("a:1",)), None)
+        with pytest.raises(KeyboardInterrupt):
+            exclusive.send(b"request", Deadline.after_ms(60_000))
+        assert not exclusive.is_usable
+
+
+def test_a_connection_that_the_broker_closes_right_after_the_login_gives_no_answer(
+    monkeypatch, free_port
+):
+    async def logged_in(*_):
+        pass
+
+    closed = SimpleNamespace(closed=True, init_future=None, transport=None)
+    closed.broker_version_data = SimpleNamespace(api_versions={1: (0, 17)})
+    closed._reauth = SimpleNamespace(session_lifetime_ms=None)
+    monkeypatch.setattr(exclusive_connection, "KafkaConnection", lambda *_, **__: closed)
+    with client_to(f"127.0.0.1:{free_port}") as client:
+        exclusive = client._connections.exclusive
+        exclusive._manager.wait_for, exclusive._manager._connect = logged_in, logged_in
+        with raises("request_not_sent", NoAnswerError):
+            exclusive.take("bootstrap-0", 1, 12, Deadline.after_ms(60_000))
 
 
 def test_closing_ends_the_wait_of_another_thread():

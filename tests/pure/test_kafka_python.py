@@ -40,6 +40,7 @@ CLASSES: dict[tuple[str, str], dict[str, tuple[str, ...] | None]] = {
         "_sock_recv": (),
     },
     (f"{_NET}.inet", "KafkaNetSocket"): {
+        "dns_lookup": ("host", "port"),
         "register_class": ("klass",),  # registers a subclass by its SCHEMES
         "sock_connect": ("net", "sock"),
     },
@@ -108,6 +109,9 @@ def _lacking_in_objects() -> Iterator[str]:
     with socket.socket() as sock:
         made = transport(None, sock)
         yield from (f"KafkaTCPTransport.{name}" for name in TRANSPORT if not hasattr(made, name))
+    net = importlib.import_module(f"{_NET}.selector").NetworkSelector()
+    yield from [] if hasattr(net, "_io_thread") else ["NetworkSelector._io_thread"]
+    net.close()
     made = connection(None)
     yield from (f"KafkaConnection.{name}" for name in CONNECTION if not hasattr(made, name))
 
