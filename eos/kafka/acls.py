@@ -29,6 +29,7 @@ _BY_REQUEST = {
     ("ListOffsets", 29): "DESCRIBE",
     ("Metadata", 29): "DESCRIBE",
     ("ListGroups", 31): "DESCRIBE",
+    ("OffsetCommit", 29): "READ",
     ("OffsetFetch", 29): "DESCRIBE",
     ("TxnOffsetCommit", 29): "READ",
 }

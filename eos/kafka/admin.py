@@ -24,7 +24,6 @@ from eos.kafka.requests import by_topic
 At = Literal["earliest", "latest"] | int
 
 _EARLIEST, _LATEST = -2, -1
-_DELETE_MS = 10_000
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
 
@@ -100,7 +99,8 @@ def delete_records(
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         return DeleteRecordsRequest(
             version=2,
-            timeout_ms=max(1, deadline.at_most_ms(_DELETE_MS)),
+            # The broker answers before the client's timeout, which would close the connection.
+            timeout_ms=max(1, cluster.limited(deadline).left_ms * 9 // 10),
             topics=[
                 topic(
                     name=name,

@@ -272,14 +272,13 @@ class Cluster:
             if requested <= known.keys():
                 return {tp: known[tp] for tp in requested}
             try:
-                errors = self._refresh_leaders(requested, deadline)
+                known, errors = self._refresh_leaders(requested, deadline)
             except UnavailableError:
                 if not errors:
                     raise
                 break  # raise the error of an earlier try: this lookup only ran out of time
             _check_unknown(errors, unknown_until)
             if not errors:
-                known = self._leaders
                 return {tp: known[tp] for tp in requested}
         partitions_and_errors = _errors_text(errors)
         raise UnavailableError(
@@ -292,8 +291,11 @@ class Cluster:
 
     def _refresh_leaders(
         self, requested: set[TopicPartition], deadline: Deadline
-    ) -> dict[TopicPartition, int]:
-        """Request metadata. Return the error code of each requested partition without a leader."""
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Request metadata. Return the known leaders, and an error code for each requested
+        partition without a leader.
+
+        Another thread may forget the leaders at any time, so a caller uses these."""
         response = self.metadata({tp.topic for tp in requested}, deadline)
         codes = {topic.name: topic.error_code for topic in response.topics}
         found = {
@@ -302,7 +304,7 @@ class Cluster:
             for partition in topic.partitions
         }
         known = self._leaders
-        return {
+        return known, {
             tp: codes.get(tp.topic) or found.get(tp, _UNKNOWN_TOPIC) or 5
             for tp in requested
             if tp not in known

@@ -1,7 +1,8 @@
-"""Subclasses of kafka-python's connection manager and transports, which fix three defects:
+"""Subclasses of kafka-python's connection manager and transports, which fix four defects:
 
 - If a connection or a TLS handshake fails, the library leaves its socket to the garbage collector.
 - The library waits for the end of a TLS handshake without a limit.
+- If the first address of a host name does not answer, the library may never try the others.
 - If a broker sends an answer and closes the connection, the library may discard the answer.
 
 In addition, `detach` hands a transport's socket to the caller after the login.
@@ -9,6 +10,7 @@ In addition, `detach` hands a transport's socket to the caller after the login.
 
 from __future__ import annotations
 
+import random
 import ssl
 from typing import Any
 
@@ -24,6 +26,13 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]  # its base has no type hin
     """Socket that connects like its base class without a proxy, and closes on failure."""
 
     SCHEMES = ("direct",)
+
+    def dns_lookup(self, *args: Any, **options: Any) -> list[Any]:
+        # A connection attempt may spend all its time on the first address. In the resolver's order,
+        # each retry would begin with the same silent address.
+        found: list[Any] = super().dns_lookup(*args, **options)
+        random.shuffle(found)
+        return found
 
     async def sock_connect(self, net: Any, sock: Any, *args: Any, **options: Any) -> Any:
         try:

@@ -60,6 +60,11 @@ from eos.startup.topic_lookup import _missing_error
             "--operation Read --topic a",
         ),
         (
+            refused("OffsetCommit", 29, "group g"),
+            "READ on Topic",
+            "--operation Read --topic NAME",
+        ),
+        (
             refused("FindCoordinator", 30, "group g h"),
             "READ on Group 'g h'",
             "--operation Read --group g h",
