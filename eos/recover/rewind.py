@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eos.errors import UsageError
 from eos.inspect.layout import record_time
 from eos.inspect.snapshot import Snapshot, bounds, names_of, short_deadline
-from eos.ledger.record import Ends, LedgerRecord, TableState
+from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, TableState
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
 
@@ -29,6 +29,7 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
+        _require_known_offsets(view)
         record, following = _record(view, to)
         options = f"--rewind-to {record.offset}" + (" --restore-tables" if restores_tables else "")
         view.require_same_topics()
@@ -40,13 +41,15 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
         restores = _restores(view, tables) if restores_tables else ()
         states = {**before.tables, **{each.table.name: each.state for each in restores}}
         is_restored = all(each.is_done for each in restores) and states == before.tables
-        if required == before.ends and is_restored:
+        runs = record.position.runs
+        if required == before.ends and runs == before.runs and is_restored:
             return no_change(options, before, "the ledger is at that position")
         after = replace(
             view.moved(required),
             query_id=record.position.query_id,
             batch_id=record.position.batch_id,
             producers=producers,
+            runs=runs,
             tables=states,
         )
         new = before.ends.keys() - required.keys()
@@ -55,6 +58,9 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
                 f"{names_of(new)}: not in that record, so it is read from its beginning, and its "
                 "output is written a second time"
             )
+        undone = [each for each in before.runs if each not in runs]
+        if undone:
+            remarks.append(f"if these runs are repeated, they write again: {', '.join(undone)}")
         remarks = [
             f"to the record of {record_time(record)}",
             *consequences(view, moves(before.ends, required), tables, restores=restores_tables),
@@ -64,6 +70,17 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
         return LedgerChange(options, before, after, group, remarks, restores=restores)
 
     return verb
+
+
+def _require_known_offsets(view: Snapshot) -> None:
+    """Raise UsageError if only Spark's checkpoint knows the offsets of the source."""
+    if view.planned.is_dataframe and view.position.query_id not in ("", BATCH_QUERY):
+        raise UsageError(
+            "rewind_without_offsets",
+            f"{view.name}: --rewind-to can't move the position of a streaming DataFrame: only "
+            "Spark's checkpoint knows its offsets",
+            hint="give the job a new name, and let its source start where it has to be read again",
+        )
 
 
 def _restores(view: Snapshot, tables: Mapping[str, TableState]) -> Sequence[TableRestore]:
