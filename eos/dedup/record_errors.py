@@ -5,8 +5,6 @@ The error names the record's position, producer, epoch and sequence, and the exp
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +14,7 @@ from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
 from eos.producers.id_text import id_text
-from eos.producers.state import VERDICTS, ProducerState, Range, SequenceEvent, after, decide
+from eos.producers.state import VERDICTS
 
 _CAUSES = {
     "gap": "earlier records of this producer never arrived: did the upstream drop some, or send "
@@ -67,35 +65,38 @@ def expected_text(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) 
 
     It is empty if the producer was unknown or the record has no stamp. `before` has the producers'
     states before these rows."""
-    state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
-    if state is not None and state.epoch == rows.epoch[at].as_py() and state.ranges:
-        return f", expected {(state.ranges[-1].last + 1) % policy.rules.sequences}"
-    if state is not None:
-        return f", the first of its epoch, after epoch {state.epoch}"
-    return ""
+    newest = None if rows.codes[at] == UNSTAMPED else _newest(policy, rows, at, before)
+    if newest is None:
+        return ""
+    epoch, last = newest
+    if epoch == rows.epoch[at].as_py():
+        return f", expected {(last + 1) % policy.rules.sequences}"
+    return f", the first of its epoch, after epoch {epoch}"
 
 
 def expected_number(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
     """Return the number that was expected at row `at`, whose verdict is `gap`.
 
-    The number is one above the last accepted number of the same epoch, or 0 in a new epoch.
-    Accepted gaps may be frequent. So this function does not replay the producer's records one by
-    one, as `expected_text` does."""
-    producer, epoch = rows.producer[at], rows.epoch[at]
-    own = pc.and_(
-        pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)
-    )
+    The number is one above the last accepted number of the same epoch, or 0 in a new epoch."""
+    newest = _newest(policy, rows, at, before)
+    if newest is None or newest[0] != rows.epoch[at].as_py():
+        return 0
+    return int((newest[1] + 1) % policy.rules.sequences)
+
+
+def _newest(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> tuple[int, int] | None:
+    """Return the newest epoch of the row's producer, and its last accepted number, before row `at`.
+
+    None if the producer was unknown."""
+    producer = rows.producer[at]
     writes = [code for code, each in enumerate(VERDICTS) if policy.rules.writes(each)]
-    places = np.asarray(pc.indices_nonzero(own))
-    places = places[np.isin(rows.codes[places], writes)]
-    if len(places):
-        last = rows.sequence[int(places[-1])].as_py()
-    else:
-        known = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
-        if not known or known[0]["epoch"] != epoch.as_py() or not known[0]["last"]:
-            return 0
-        last = known[0]["last"][-1]
-    return int((last + 1) % policy.rules.sequences)
+    own = np.asarray(pc.indices_nonzero(pc.equal(rows.producer.slice(0, at), producer)))
+    own = own[np.isin(rows.codes[own], writes)]
+    if len(own):
+        row = int(own[-1])
+        return rows.epoch[row].as_py(), rows.sequence[row].as_py()
+    known = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
+    return (known[0]["epoch"], known[0]["last"][-1]) if known and known[0]["last"] else None
 
 
 def producer_text(producer: bytes | None) -> str:
@@ -108,25 +109,3 @@ def partition_name(tp: TopicPartition) -> str:
 
 def _or_none(value: object) -> str:
     return "none" if value is None else str(value)
-
-
-def _state(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> ProducerState | None:
-    """Return the producer's state before this row, by replaying its records of the chunk."""
-    producer = rows.producer[at].as_py()
-    found = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
-    state = _read(found[0]) if found else None
-    same = pc.equal(rows.producer.slice(0, at), producer)
-    for place in pc.indices_nonzero(same).to_pylist():
-        if rows.codes[place] == UNSTAMPED:
-            continue
-        epoch, number = rows.epoch[place].as_py(), rows.sequence[place].as_py()
-        one = SequenceEvent(epoch, number, number)
-        state = after(state, one, decide(state, one, policy.rules), policy.rules)
-    return state
-
-
-def _read(row: dict[str, Any]) -> ProducerState:
-    ranges = zip(row["first"], row["last"], strict=True)
-    return ProducerState(
-        row["epoch"], tuple(Range(*each) for each in ranges), row["run"], row["at_ms"]
-    )
