@@ -291,9 +291,17 @@ class ClusterProfile(Strict):
     client: ClientProperties = Field(default_factory=dict)
 
 
+def _refuse_master(conf: dict[str, str]) -> dict[str, str]:
+    if "spark.master" in conf:
+        raise ValueError("expected no `spark.master` in `conf`: it is the key `master` of `spark`")
+    return conf
+
+
 class SparkProfile(Strict):
     master: str = Field(default="local[2]", min_length=1)
-    conf: dict[str, SettingText] = Field(default_factory=dict)
+    conf: Annotated[dict[str, SettingText], AfterValidator(_refuse_master)] = Field(
+        default_factory=dict
+    )
 
 
 def _state_root(text: str) -> str:

@@ -15,7 +15,7 @@ from eos.launch import shipping
 from eos.launch.cluster_mode import ClusterMode, workers_python
 from eos.launch.scratch import fits_sockets, quoted
 from eos.launch.shipping import CHECKOUT, PACKAGES
-from eos.launch.spark_options import CLASS_PATH, JOINED, master_of, settings_of
+from eos.launch.spark_options import CLASS_PATH, DEPLOY_MODE, JOINED, MASTER, settings_of
 from eos.launch.spark_version import minor_of, supported_version
 from eos.local.class_archive import Archive, archive_of
 from eos.local.jars import of_delta, of_spark, paths_of
@@ -116,7 +116,7 @@ def command(
     """
     settings, rest = settings_of(conf, options)
     joined = {option: settings.pop(key, "").split(",") for option, key in JOINED.items()}
-    chosen = master_of(options) or master
+    chosen, deploy_mode = settings.pop(MASTER, master), settings.pop(DEPLOY_MODE, None)
     is_remote, sends_all = not chosen.startswith("local"), shipping.are_packages_sent()
     sets = () if is_remote and not sends_all else spark.jar_sets(with_delta=with_delta)
     jars = [str(jar) for jar in paths_of(*sets)]
@@ -143,7 +143,7 @@ def command(
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
     if mode is None and _PYTHON in settings:  # else Spark would use it for the driver as well
         settings.setdefault(_DRIVER_PYTHON, sys.executable)
-    own = [] if master_of(options) else ["--master", master]
+    own = ["--master", chosen, *(["--deploy-mode", deploy_mode] if deploy_mode else [])]
     return [str(spark.submit), *own, *_words(settings, joined), *rest, str(_JOB), *job]
 
 

@@ -30,8 +30,11 @@ JOINED = {
     "--archives": "spark.archives",
 }
 CLASS_PATH = "spark.driver.extraClassPath"
-# Options with the settings of the same meaning, which the launcher adds to.
+MASTER, DEPLOY_MODE = "spark.master", "spark.submit.deployMode"
+# Options with the settings of the same meaning, which the launcher reads or adds to.
 _SAME = {
+    "--master": MASTER,
+    "--deploy-mode": DEPLOY_MODE,
     "--driver-class-path": CLASS_PATH,
     "--driver-java-options": "spark.driver.extraJavaOptions",
 }
@@ -76,8 +79,7 @@ def settings_of(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the settings of the profile (`conf`) and of the user's options, and the other options.
 
-    The user's settings override the profile's. Lists of jars, Python files, archives and class path
-    entries are joined.
+    The user's settings override the profile's. Lists of jars, Python files and archives are joined.
     """
     settings, rest, arguments = dict(conf), list[str](), iter(options)
 
@@ -94,9 +96,9 @@ def settings_of(
         elif option in {"--conf", "-c"}:
             setting = value if equals else next(arguments, "")
             key, equals, value = setting.partition("=")
-            if equals and key != "spark.master":
+            if equals:
                 add_setting(key.strip(), value)
-            else:  # pass it on: it is spark.master, or malformed, which spark-submit reports
+            else:  # pass it on: spark-submit reports that it is malformed
                 rest += [option, setting]
         else:
             rest.append(argument)
@@ -106,25 +108,9 @@ def settings_of(
 def is_cluster_mode(conf: Mapping[str, str], options: Sequence[str]) -> bool:
     """Return whether the driver is to run in the cluster. The command line overrides the profile's
     settings in `conf`."""
-    settings, rest = settings_of(conf, options)
-    following = zip(rest, [*rest, ""][1:], strict=True)
-    modes = [settings.get("spark.submit.deployMode", "")]
-    for argument, value in following:
-        if argument == "--deploy-mode":
-            modes.append(value)
-        elif argument.startswith("--deploy-mode="):
-            modes.append(argument.partition("=")[2])
-    return modes[-1] == "cluster"
+    return settings_of(conf, options)[0].get(DEPLOY_MODE) == "cluster"
 
 
 def master_of(options: Sequence[str]) -> str | None:
     """Return the master in the user's options (`--master`, `spark.master`); None without one."""
-    found = None
-    for argument, following in zip(options, [*options, ""][1:], strict=True):
-        if argument == "--master":
-            found = following
-        elif argument.startswith("--master="):
-            found = argument.removeprefix("--master=")
-        elif argument in {"--conf", "-c"} and following.startswith("spark.master="):
-            found = following.removeprefix("spark.master=")
-    return found
+    return settings_of({}, options)[0].get(MASTER)

@@ -20,7 +20,7 @@ from eos.launch.application import KILLED, Submission
 from eos.launch.cluster_mode import ClusterMode, cluster_mode
 from eos.launch.options import parse
 from eos.launch.spark import Spark
-from eos.launch.spark_options import is_cluster_mode, settings_of
+from eos.launch.spark_options import is_cluster_mode, master_of, settings_of
 from eos.ledger.record import LedgerRecord, Position
 from eos.startup.ownership import owner, require_free
 from eos.startup.yarn_attempt import YarnAttempt, yarn_attempt
@@ -70,7 +70,7 @@ def mode_of(project: Path, options: Sequence[str], profile: str = "prod") -> Clu
     words = parse([path, "--profile", profile, *options])
     loaded = load_profile(profile, project)
     assert is_cluster_mode(loaded.spark.conf, words.spark)
-    master = spark.master_of(words.spark) or loaded.spark.master
+    master = master_of(words.spark) or loaded.spark.master
     settings, _ = settings_of(loaded.spark.conf, words.spark)
     return cluster_mode(master, settings, words, [load_pipeline(path)], loaded)
 

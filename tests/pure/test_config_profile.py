@@ -108,6 +108,12 @@ def test_a_number_among_the_settings_is_passed_on_as_it_is_written(tmp_path, num
     assert found == {"connections.max.idle.ms": "060000"}
 
 
+def test_a_master_among_the_settings_is_refused(tmp_path):
+    conf(tmp_path, "a", "spark: {conf: {spark.master: yarn}}")
+    with pytest.raises(UsageError, match="it is the key `master` of `spark`"):
+        load_profile("a", tmp_path, {})
+
+
 @pytest.mark.parametrize("number", ["010", "-07", "1:30"])
 def test_a_number_of_another_base_is_refused_where_a_number_is_read(tmp_path, number):
     conf(tmp_path, "a", f"audit: {{behind_max: {number}}}")

@@ -86,12 +86,20 @@ def test_the_project_is_where_the_pipelines_folder_is(pipeline: Path, tmp_path: 
         (["--master", "yarn"], "yarn"),
         (["--master=local[3]"], "local[3]"),
         (["--conf", "spark.master=k8s://x"], "k8s://x"),
+        (["--conf=spark.master=yarn"], "yarn"),
+        (["-c", "spark.master=yarn", "--master", "local"], "local"),
     ],
 )
 def test_the_users_master_is_found_however_it_is_written(
     words: list[str], master: str | None
 ) -> None:
     assert master_of(words) == master
+
+
+def test_spark_submit_gets_one_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = built(["--conf=spark.master=yarn"], tmp_path, monkeypatch)
+    assert words[1:3] == ["--master", "yarn"]
+    assert not [each for each in words[3:] if "master" in each]
 
 
 def built(
