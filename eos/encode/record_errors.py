@@ -110,10 +110,10 @@ class Refusal:
                 "source_offset": offset,
             }
             return f"the record made from {topic}-{partition} at offset {offset}", fields
-        key = self._rows.column(self._key_column)[row].as_py()
-        if key is None:
+        # A text of the JVM may be no UTF-8.
+        raw = self._rows.column(self._key_column)[row].cast(pa.binary()).as_py()
+        if raw is None:
             return "a record without a key", {"key": None}
-        raw = key.encode() if isinstance(key, str) else key
         shown = repr(raw[:_KEY_BYTES_SHOWN])[1:] + ("..." if len(raw) > _KEY_BYTES_SHOWN else "")
         return f"the record with the key {shown}", {"key": shown}
 

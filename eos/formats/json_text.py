@@ -76,7 +76,9 @@ def json_objects(rows: Any, before: bytes = b"") -> Any:
             break
         capacity *= 2
     if result:
-        raise ValueError(f"{len(rows)} JSON objects of more than {_BYTES_MAX} bytes together")
+        raise ValueError(
+            f"{len(rows)} JSON objects have more than {_BYTES_MAX} bytes, or a column is invalid"
+        )
     data = pa.py_buffer(memory)
     bits = None if valid is None else pc.is_valid(rows).buffers()[1]
     buffers = [bits, pa.py_buffer(offsets), data]

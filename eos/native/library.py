@@ -96,7 +96,11 @@ def find() -> Status:
                 continue
             path, content = found
             return Status(_loaded(path, content), origin, path)
-        except (OSError, ValueError) as error:
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # RuntimeError: there is no home folder
             problems.append(f"{origin}: {error}")
     return Status(None, "", "", "; ".join(problems) or "it was not built on this machine")
 

@@ -34,7 +34,10 @@ def fit_arguments(
     Raise TransformError with all that don't fit. Annotations that no YAML value can have are
     ignored. `tables` are passed at the call. Unless `converts`, only the names are checked.
     """
-    parameters = list(inspect.signature(call).parameters.values())
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions and classes have no signature
+        parameters = []
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
             "transform_signature_invalid",

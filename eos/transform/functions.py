@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
 _LIBRARIES = ("site-packages", "dist-packages")
-_NOT_THE_USERS = (*_LIBRARIES, "pyspark", "py4j")
 
 
 class File(Protocol):
@@ -334,11 +333,12 @@ def _travel_by_value(modules: Iterable[str]) -> None:
 
 def _line_of(error: Exception | SystemExit) -> str:
     """Return the last line of user code in an error's traceback as ` (FILE:LINE)`, or ""."""
-    ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
+    spark = (sys.modules.get(name) for name in ("pyspark", "py4j"))  # perhaps in SPARK_HOME
+    files = [__file__, *(module.__file__ for module in spark if module and module.__file__)]
+    others = ("<frozen", *(f"{Path(file).parent}/" for file in files))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, "<frozen", stdlib))
-        and not any(part in frame.filename for part in _NOT_THE_USERS)
+        if not frame.filename.startswith(others) and not is_library(Path(frame.filename))
     ]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

@@ -245,6 +245,9 @@ def test_without_coordinates_it_is_refused_by_its_key() -> None:
     )
     assert r"the record with the key '\n" + "k" * 39 + "'..." in error.message
     assert error.fields["setting"] == "max_request_bytes"
+    text = pa.array([b"\xff"]).view(pa.string())  # as the JVM may write it
+    error = refusal(stage(record_batch_bytes_max=2000), rows(key=text, value=[NOISE]))
+    assert r"the record with the key '\xff' is too large" in error.message
     error = refusal(stage(record_batch_bytes_max=2000), rows(key=[None], value=[NOISE]))
     assert "a record without a key is too large" in error.message
 

@@ -167,6 +167,18 @@ def test_a_failure_is_one_line_and_is_not_repeated_for_a_day(tmp_path, cache, ca
     assert not list(cache.glob("compiler-*"))
 
 
+def test_without_a_home_folder_there_is_no_library_and_no_error(monkeypatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(library, "_in_package", lambda _: None)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    found = library.find()
+    assert found.library is None
+    assert "home directory" in found.problem
+
+
 @pytest.mark.parametrize("script", ["exit 1", "echo broken >&2; exit 1", "true", "exec sleep 0.1"])
 def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path, cache, monkeypatch, script) -> None:
     fake = tmp_path / "cc"

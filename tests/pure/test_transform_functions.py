@@ -87,6 +87,14 @@ def test_a_module_that_fails_is_told_with_its_line(project):
     assert "mine_a.py:2): ZeroDivisionError" in told
 
 
+@pytest.mark.usefixtures("project")
+def test_a_folder_may_have_sparks_name(tmp_path):
+    folder = tmp_path / "pyspark-etl" / "pipelines" / "a"
+    folder.mkdir(parents=True)
+    told = refused("transform_import_failed", folder, "x = 1\ny = x / 0\n")
+    assert "pyspark-etl/pipelines/a/mine_a.py:2): ZeroDivisionError" in told
+
+
 def test_a_missing_function_suggests_the_nearest(project):
     source, reference = "def enrich_orders(frame): pass", "mine_a:enrich_order"
     told = refused("transform_function_missing", project, source, reference)
@@ -114,9 +122,11 @@ def test_arguments_that_do_not_fit_are_refused(project, signature, arguments, me
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("signature", ["", "*, frame"])
-def test_a_function_without_a_dataframe_is_rejected(project, signature):
-    refused("transform_signature_invalid", project, f"def enrich({signature}): pass")
+@pytest.mark.parametrize(
+    "source", ["def enrich(): pass", "def enrich(*, frame): pass", "enrich = max"]
+)
+def test_a_function_without_a_dataframe_is_rejected(project, source):
+    refused("transform_signature_invalid", project, source)
 
 
 @pytest.mark.parametrize(
