@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from eos import private_files
 from eos.audit.producer_rows import PRODUCERS_SCHEMA, PRODUCERS_SCHEMA_VERSION
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import PromiseBrokenError, UnavailableError
@@ -202,40 +200,28 @@ class AuditTable:
     def _create(self) -> DeltaTable:
         """Create the table, or open it if another process creates it first.
 
-        Several pipelines may create it at once, and the library would commit a first version for
-        each. So on a disk the log is created in a temporary folder and moved here. The first move
-        wins. In a bucket the first commit wins, since a commit without retries fails if its version
-        exists.
+        Several pipelines may create it at once. The first commit wins, since a commit without
+        retries fails if its version exists. With retries each of them would commit a version.
         """
-        path = self.location.local
-        if path is None:
+        self.location.create()
+        try:
+            DeltaTable.create(
+                self.location.uri,
+                self.schema,
+                partition_by=[PARTITION],
+                name=self.name,
+                description=self.description,
+                configuration=dict(self.settings),
+                raise_if_key_not_exists=False,
+                storage_options=self.location.options,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except DeltaError as error:
             try:
-                self._create_at(self.location.uri)
                 return self._existing()
-            except DeltaError as error:
-                try:
-                    return self._existing()
-                except TableNotFoundError:
-                    raise error from None
-        private_files.create_folder(path)
-        with TemporaryDirectory(dir=path.parent, prefix=f".{self.name}-") as aside:
-            self._create_at(aside)
-            with suppress(OSError):  # refused if a log exists already
-                (Path(aside) / _LOG).rename(path / _LOG)
+            except TableNotFoundError:
+                raise error from None
         return self._existing()
-
-    def _create_at(self, uri: str) -> None:
-        DeltaTable.create(
-            uri,
-            self.schema,
-            partition_by=[PARTITION],
-            name=self.name,
-            description=self.description,
-            configuration=dict(self.settings),
-            raise_if_key_not_exists=False,
-            storage_options=self.location.options,
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
 
     @contextmanager
     def _delta_errors(self) -> Iterator[None]:
