@@ -121,27 +121,27 @@ def put_back(
         lock.acquire(is_forced=take_over)
         client.agree_on_profile(deadline)
         acquired = acquire(planned, client, crash, deadline, is_forced=take_over)
-        # Read the topic's ends after the fence: before it, another replay may have committed a
-        # position beyond the ends that were read.
-        topic_id, ends = topic.ends(deadline)
-        source = ReplayedTopic(planned, client, topic_id=topic_id)
-        with still_ours(acquired.coordinator, acquired.ledger):
-            require_no_members(planned, source, deadline)
-            position = _position(planned, acquired.last, topic_id, ends)
-        batches = acquired.batches(position, source, bus)
-        batches.note("start")
-        until = {tp: end for tp, (_, end) in ends.items()}
-        replay = _Replay(topic, planned, request, until, batches, crash)
         with _terminable():
+            # Read the topic's ends after the fence: before it, another replay may have committed a
+            # position beyond the ends that were read.
+            topic_id, ends = topic.ends(deadline)
+            source = ReplayedTopic(planned, client, topic_id=topic_id)
+            with still_ours(acquired.coordinator, acquired.ledger):
+                require_no_members(planned, source, deadline)
+                position = _position(planned, acquired.last, topic_id, ends)
+            batches = acquired.batches(position, source, bus)
+            until = {tp: end for tp, (_, end) in ends.items()}
+            replay = _Replay(topic, planned, request, until, batches, crash)
             try:
+                batches.note("start")
                 done = replay.run_all()
             except (KeyboardInterrupt, UsageError):
                 # End the open transaction. Otherwise readers of the source topics would stop at it
                 # until its timeout.
                 note_clean_end(batches, bus, is_at_rest=False)
                 raise
-        note_clean_end(batches, bus, is_at_rest=False)
-        trim(acquired.ledger, LEDGER_KEPT, bus)
+            note_clean_end(batches, bus, is_at_rest=False)
+            trim(acquired.ledger, LEDGER_KEPT, bus)
     return done
 
 
@@ -352,6 +352,8 @@ class _Replay:
         keeps_ms = int(config(name, "retention.ms", deadline))
         if keeps_ms < 0 or "delete" not in config(name, "cleanup.policy", deadline):
             return
+        if config(name, "message.timestamp.type", deadline) == "LogAppendTime":
+            return  # the broker gives the records the current time
         of_topic = [each for each in letters if each.origin.source.topic == name]
         oldest = min(of_topic, key=lambda each: each.origin.timestamp_ms).origin
         age_ms = int(time.time() * 1000) - oldest.timestamp_ms

@@ -267,8 +267,12 @@ def at(monkeypatch: pytest.MonkeyPatch, point: str, then: Callable[[], None]) ->
 
 @pytest.mark.parametrize(
     ("point", "number"),
-    [("first_produce:after", signal.SIGTERM), ("end_txn_sent:after", signal.SIGINT)],
-    ids=["open", "undecided"],
+    [
+        ("ledger_record:after", signal.SIGTERM),
+        ("first_produce:after", signal.SIGTERM),
+        ("end_txn_sent:after", signal.SIGINT),
+    ],
+    ids=["starting", "open", "undecided"],
 )
 def test_a_replay_that_is_interrupted_holds_nobody_up(project, capsys, monkeypatch, point, number):
     at(monkeypatch, point, lambda: os.kill(os.getpid(), number))
