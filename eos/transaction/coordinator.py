@@ -31,7 +31,6 @@ from eos.transaction.states import (
     AwaitingLedger,
     Committing,
     Effect,
-    Failed,
     FenceUnclear,
     InDoubt,
     Open,
@@ -49,7 +48,6 @@ _NOW = Deadline(0.0)  # already passed; for events that send no request
 class Conclusion(Enum):
     COMMITTED = "committed"
     IN_DOUBT = "in doubt"  # outcome unknown: call settle(), then read the ledger
-    NOT_COMMITTED = "not committed"  # the ledger lacks the attempt: retry the micro-batch
 
 
 class Coordinator:
@@ -196,19 +194,9 @@ class Coordinator:
         """
         self._run(ProtocolEvent.SETTLE, deadline)
 
-    def settled(self, committed: bool) -> Conclusion:
-        """Resolve the doubt. `committed`: the ledger has a record of the attempt in doubt. After
-        this the next attempt may begin."""
+    def settled(self) -> None:
+        """End the doubt, after the ledger was read. The next attempt may begin."""
         self._run(ProtocolEvent.SETTLED, _NOW)
-        return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
-
-    def fail(self, error: EosError) -> None:
-        """Mark the attempt as failed: it must not commit, whatever the broker responds. Call
-        `abort` next."""
-        is_first = not isinstance(self._state, Failed)
-        self._run(ProtocolEvent.FAIL, _NOW)
-        if is_first:  # later errors must not hide the first one
-            self._error = error
 
     def abort(self, deadline: Deadline) -> Identity:
         """Abort the attempt and return a new identity. Raise FencedError if another instance took

@@ -80,11 +80,6 @@ class MicroBatches:
         self.group = mirror or GroupCheck(self.source, self.bus)
         self.coordinator.rejected = lambda error: self.bus.emit(attempt_events.rejection(error))
 
-    @property
-    def is_new(self) -> bool:
-        """Return whether the pipeline's ledger topic has no record yet."""
-        return self.ownership.last == NO_IDENTITY
-
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
         """Commit the micro-batch in one transaction, unless the ledger lists it as committed. Raise
         an error if it is not committed in the end, or may not be."""

@@ -197,12 +197,12 @@ class OwnershipCheck:
                 return
 
     def _resolve(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """Read the ledger's last record, which is final because earlier identities are fenced.
-        Resolve with it whether the attempt `in_doubt` committed."""
+        """Read the ledger's last record, which is final because earlier identities are fenced. It
+        is that of the attempt `in_doubt` if this committed."""
         found = self.ledger.read_last(deadline)
         self._require_alone(found, in_doubt)
         self._record(found)
-        self.coordinator.settled(found is not None and found.identity == in_doubt)
+        self.coordinator.settled()
         return found
 
     def _require_alone(self, last: LedgerRecord | None, in_doubt: Identity) -> None:

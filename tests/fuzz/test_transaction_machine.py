@@ -21,7 +21,7 @@ from support.simulated_broker import Entry, Fault, Kind, SimulatedBroker, Simula
 from support.simulated_broker.kit import Tries, record_batch
 
 from eos.deadline import Backoff
-from eos.errors import AttemptFailedError, EosError, FencedError, NoAnswerError
+from eos.errors import EosError, FencedError, NoAnswerError
 from eos.kafka.api import Api, CommittedOffset, Identity, TopicPartition, TransactionProfile
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.protocol import EPOCH_LAST
@@ -33,6 +33,7 @@ from eos.transaction.states import (
     Fenced,
     FenceUnclear,
     Open,
+    ProtocolEvent,
     Ready,
     Recorded,
     Renewing,
@@ -167,8 +168,7 @@ class Owners(RuleBasedStateMachine):
         committed = {number_of(entry) for entry in self.committed_attempts()}
         attempt = owner.attempt
         is_committed = attempt is not None and attempt.number in committed
-        said = owner.coordinator.settled(is_committed)
-        assert said is (Conclusion.COMMITTED if is_committed else Conclusion.NOT_COMMITTED)
+        owner.coordinator.settled()
         self.conclude(owner, COMMITTED if is_committed else NOT_COMMITTED)
         self.read_position(owner)
 
@@ -245,7 +245,7 @@ class Owners(RuleBasedStateMachine):
         if error == 0:
             attempt.written[at] = attempt.written.get(at, 0) + 1
         else:
-            owner.coordinator.fail(AttemptFailedError("example", f"a writer was answered {error}"))
+            owner.coordinator._run(ProtocolEvent.FAIL, Tries(1))
 
     def send(self, identity, at, sequence, value):
         blob = record_batch(identity, sequence, [value])

@@ -132,7 +132,7 @@ def _recorded(coordinator):
 
 def _failed(coordinator):
     _recorded(coordinator)
-    coordinator.fail(EosError("example", "failed"))
+    coordinator._run(ProtocolEvent.FAIL, Tries(3))
 
 
 def _struck(coordinator, api, call, code=-1):
@@ -221,11 +221,11 @@ CALLS = {
     ProtocolEvent.BEGIN: lambda c: c._run(ProtocolEvent.BEGIN, Tries(3)),
     ProtocolEvent.WRITE: record,
     ProtocolEvent.OFFSETS: offsets,
-    ProtocolEvent.FAIL: lambda c: c.fail(EosError("example", "failed")),
+    ProtocolEvent.FAIL: lambda c: c._run(ProtocolEvent.FAIL, Tries(3)),
     ProtocolEvent.COMMIT: lambda c: c.commit(Tries(3)),
     ProtocolEvent.ABORT: lambda c: c.abort(Tries(3)),
     ProtocolEvent.SETTLE: lambda c: c.settle(Tries(3)),
-    ProtocolEvent.SETTLED: lambda c: c.settled(True),
+    ProtocolEvent.SETTLED: lambda c: c.settled(),
     ProtocolEvent.FENCE_AGAIN: lambda c: c.fence_again(c.identity, Tries(3)),
 }
 # which call makes a state ask which API

@@ -72,7 +72,7 @@ def test_a_lost_commit_is_in_doubt_and_the_broker_may_have_it(profile):
         coordinator.begin(some())
     coordinator.settle(some())
     assert values(broker) == [b"ledger"]
-    coordinator.settled(committed=True)
+    coordinator.settled()
     assert not coordinator.is_in_doubt
     attempt(coordinator)
 
@@ -88,7 +88,7 @@ def test_a_commit_that_arrives_after_it_was_settled_changes_nothing(profile):
     broker.faults.disarm()
     coordinator.settle(some())
     assert values(broker) == []
-    coordinator.settled(committed=False)
+    coordinator.settled()
     attempt(coordinator, b"second")
     assert broker.deliver_late() > 0
     assert values(broker) == []
@@ -131,4 +131,4 @@ def test_an_interrupt_while_committing_leaves_the_attempt_in_doubt(profile):
         coordinator.abort(some())
     coordinator.settle(some())
     assert values(broker) == []
-    coordinator.settled(committed=False)
+    coordinator.settled()

@@ -91,7 +91,7 @@ def test_a_timeout_at_the_last_epoch_is_survived(profile):
     broker.advance(TIMEOUT_MS)
     assert coordinator.commit(some()) is Conclusion.IN_DOUBT
     coordinator.settle(some())
-    coordinator.settled(committed=False)
+    coordinator.settled()
     attempt(coordinator)
     assert coordinator.commit(some()) is Conclusion.COMMITTED
     assert len(values(broker)) == 2

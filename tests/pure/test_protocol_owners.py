@@ -79,7 +79,7 @@ def test_our_own_timeout_is_no_fence_and_the_micro_batch_is_redone(profile):
     assert coordinator.commit(some()) is Conclusion.IN_DOUBT
     coordinator.settle(some())
     assert values(broker) == []
-    assert coordinator.settled(committed=False) is Conclusion.NOT_COMMITTED
+    coordinator.settled()
     assert coordinator.identity > before
     attempt(coordinator)
     assert coordinator.commit(some()) is Conclusion.COMMITTED
@@ -97,7 +97,7 @@ def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read(
     assert coordinator.is_disputed
     coordinator.fence_again(coordinator.describe(some()).identity, some())
     assert isinstance(coordinator.state, AwaitingLedger)
-    coordinator.settled(committed=False)
+    coordinator.settled()
     attempt(coordinator)
     assert coordinator.commit(some()) is Conclusion.COMMITTED
 

@@ -95,7 +95,7 @@ def begin(coordinator):
     if not coordinator.is_awaiting_ledger:
         coordinator.begin(some())
     if coordinator.is_awaiting_ledger:
-        coordinator.settled(committed=False)
+        coordinator.settled()
         coordinator.begin(some())
     return coordinator.identity
 
