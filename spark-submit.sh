@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=eos/launch/bootstrap.sh
 . "$here/eos/launch/bootstrap.sh"
 eos_bootstrap "$here" testing
-if [[ ${1:-} =~ ^[a-z]+$ && ! -e $1 ]]; then # a word that is no path
+if [[ ${1:-} =~ ^[a-z]+$ && ! -f $1 && ! -f $1/pipeline.yaml ]]; then # a word, and no pipeline
   exec "$here/.venv/bin/python" -m eos "$@"
 fi
 exec "$here/.venv/bin/python" -m eos.cli.run "$@"

@@ -26,6 +26,9 @@ _LINE_MAX = 2_000
 _ID = re.compile(r"(application_\d+_\d+)|submission ID ([\w.-]+:[\w.-]+)")
 _STATE = re.compile(r"\((?:state|phase): (\w+)\)")
 _EXIT = re.compile(r"exited with status (\d{1,3})|\bexit code: (\d{1,3})")
+# Kubernetes lists the containers of the driver's pod, each with its exit code after its name.
+_CONTAINER = re.compile(r"\bcontainer name: (\S+)")
+_DRIVER = "spark-kubernetes-driver"
 _WAS_KILLED = re.compile(r"is killed|\(state: KILLED\)")
 _TRACKED = re.compile(r"tracking URL: (\S+)")
 
@@ -39,6 +42,8 @@ class Submission:
     exit_code: int | None = None
     was_killed: bool = False
     _reported: set[str] = field(default_factory=set)
+    _container: str = ""  # the last one listed
+    _has_driver: bool = False  # otherwise the driver's container has a name of the user's
 
     def read(self, line: str) -> Iterator[str]:
         """Update the status by a line. Yield the messages for the user."""
@@ -51,7 +56,11 @@ class Submission:
         if (found := _TRACKED.search(line)) and found[1] not in self._reported:
             self._reported.add(found[1])
             yield f"{self.name} is tracked at {found[1]}"
-        if found := _EXIT.search(line):
+        if found := _CONTAINER.search(line):
+            self._container = found[1]
+            self._has_driver |= found[1] == _DRIVER
+        is_drivers = not self._has_driver or self._container == _DRIVER
+        if is_drivers and (found := _EXIT.search(line)):
             self.exit_code = int(found[1] or found[2])
         self.was_killed = self.was_killed or _WAS_KILLED.search(line) is not None
 

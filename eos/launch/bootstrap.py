@@ -50,7 +50,8 @@ def main(arguments: list[str]) -> int:
             _say("  hint: the cause is printed above. Fix it and run the same command again: it")
             _say("  resumes. If the package index lacks a pinned file, set")
             _say(f"  {UNPINNED}=1 to install any release that pyproject.toml allows, without")
-            _say("  checksums")
+            _say("  checksums. If `pip check` names a package that is not of this project, delete")
+            _say("  .venv: it has packages of an earlier version")
             return 5
         for each in CONTAINS[extra]:
             _stamp_path(venv, each).write_text(required, encoding="utf-8")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from eos import log_lines
+from eos.cache import cache_root
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.local.file_locks import exclusive
@@ -32,7 +33,7 @@ def _install_wheel(cause: UsageError) -> None:
     require_online(reason, "install a Java 17 or 21, or set JAVA_HOME to one")
     log_lines.write(reason)
     log_lines.write("installing a Java into this environment")
-    with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
+    with exclusive(cache_root() / "java-wheel.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
         done = subprocess.run(_command(), stdout=sys.stderr, check=False)
     if done.returncode:
         raise UnavailableError(

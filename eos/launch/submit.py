@@ -276,7 +276,10 @@ def terminal() -> dict[str, str]:
     if is_plain or not sys.stderr.isatty():
         return {}
     number = sys.stderr.fileno()
-    return {TERMINAL: f"{os.get_terminal_size(number).columns}:{os.ttyname(number)}"}
+    try:
+        return {TERMINAL: f"{os.get_terminal_size(number).columns}:{os.ttyname(number)}"}
+    except OSError:  # a terminal of another container has no name here
+        return {}
 
 
 def _run_with_crash(app: Application) -> int:

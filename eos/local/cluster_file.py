@@ -37,6 +37,8 @@ def write(root: Path, known: Mapping[str, Any]) -> None:
     unfinished = root / f"{_NAME}.{os.getpid()}"
     with open(unfinished, "w", encoding="ascii", opener=private_files.opener) as file:
         json.dump(known, file)
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut could leave an empty file
     unfinished.replace(root / _NAME)
 
 

@@ -75,10 +75,10 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
     _forget_old_work(folder)
     with tempfile.TemporaryDirectory(prefix="work-", dir=folder) as name:
         work = Path(name)
-        failures = _run(jars, work, folder)
+        failures, is_late = _run(jars, work, folder)
         missing = [jar for jar in jars if not (folder / jar.name).exists()]
         if missing:
-            raise _failure(missing, failures, work)
+            raise _failure(missing, failures, work, is_late=is_late)
     _say(f"downloaded and verified in {time.monotonic() - started:.1f} s")
 
 
@@ -111,10 +111,11 @@ def repository() -> str | None:
     return None
 
 
-def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
+def _run(jars: Sequence[Jar], work: Path, folder: Path) -> tuple[dict[str, str], bool]:
     """Run Ivy, and store each jar in `folder` once it is complete and its checksum is right.
 
-    Return when all Ivy processes have ended: a text for each jar with a wrong checksum."""
+    Return a text for each jar with a wrong checksum, and whether the time limit ended the download.
+    """
     failures: dict[str, str] = {}
     deadline = Deadline.after_ms(DOWNLOAD_MS_MAX)
     with _processes(jars, work) as running:
@@ -125,7 +126,7 @@ def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
             is_running = any(process.poll() is None for process in running)
             _accept_jars(jars, work, folder, failures)
             time.sleep(_POLL_S if is_running else 0)  # Ivy reports no progress of single files
-    return failures
+    return failures, is_running
 
 
 def _accept_jars(jars: Sequence[Jar], work: Path, folder: Path, failures: dict[str, str]) -> None:
@@ -207,7 +208,9 @@ def _class_path() -> str:
     )
 
 
-def _failure(missing: Sequence[Jar], failures: dict[str, str], work: Path) -> UnavailableError:
+def _failure(
+    missing: Sequence[Jar], failures: dict[str, str], work: Path, *, is_late: bool = False
+) -> UnavailableError:
     texts = (path.read_text(encoding="utf-8", errors="replace") for path in work.glob("ivy-*/log"))
     logs = "\n".join(line[:_LINE_MAX] for text in texts for line in text.splitlines())
     lines = []
@@ -220,7 +223,9 @@ def _failure(missing: Sequence[Jar], failures: dict[str, str], work: Path) -> Un
             lines.append(f"    {failures[jar.name]}")
     if len(missing) > 5:
         lines.append(f"  and {len(missing) - 5} more")
-    if len(missing) > len(failures):
+    if is_late:
+        lines.append(f"  not complete after {DOWNLOAD_MS_MAX // 60_000} minutes")
+    elif len(missing) > len(failures):
         lines.append(f"  first error of the client: {_first_error(logs)}")
     count, details = len(missing), "\n".join(lines)
     return UnavailableError(

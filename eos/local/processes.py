@@ -25,9 +25,9 @@ _ENDED = ".ended"
 LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
 EXIT_PARENT_DIED = 5  # as for errors.Recovery.RESTART: a restart may succeed
 
-# How long the driver waits for the launcher's broker. Starting it and loading a demo's records take
-# less time. If one of these fails, the launcher ends the driver.
-ADDRESS_S_MAX = 600
+# How long the driver waits for the launcher's broker. It is more than the limits of the broker's
+# start and of a demo's load. If one of these fails, the launcher ends the driver.
+ADDRESS_S_MAX = 1800
 _ADDRESS_POLL_S = 0.02
 
 _PR_SET_PDEATHSIG = 1
@@ -107,7 +107,7 @@ def last_words(message: str) -> None:
 def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
     """Wait until the launcher has written the embedded broker's address to `file`; return it.
 
-    Return "" if `is_stopping` becomes true meanwhile. Raise UnavailableError after ten minutes."""
+    Return "" if `is_stopping` becomes true meanwhile. Raise UnavailableError after half an hour."""
     give_up_at = time.monotonic() + ADDRESS_S_MAX
     while not file.exists():
         if is_stopping():

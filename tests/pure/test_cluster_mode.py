@@ -269,7 +269,13 @@ def test_the_driver_gets_each_dependency() -> None:
 _SUBMITTED = "10:00:00 Submitting application application_17_0001 to ResourceManager"
 _ACCEPTED = "10:00:01 Application report for application_17_0001 (state: ACCEPTED)"
 _STATUS = "10:00:09 Application diagnostics message: User application exited with status 3"
+_POD = "10:00:00 x with submission ID eos:orders-1-driver"
+_DRIVER = "spark-kubernetes-driver"
 _KILLED = "10:00:09 Application report for application_17_0001 (state: KILLED)"
+
+
+def _ended(container: str, code: int) -> list[str]:
+    return [f"\t container name: {container}", f"\t exit code: {code}"]
 
 
 @pytest.mark.parametrize(
@@ -286,6 +292,9 @@ _KILLED = "10:00:09 Application report for application_17_0001 (state: KILLED)"
             0,
         ),
         (["10:00:00 x with submission ID eos:orders-1-driver", "\t exit code: 4"], 0, 4),
+        ([_POD, *_ended("istio-proxy", 1), *_ended(_DRIVER, 3), *_ended("vault-agent", 0)], 0, 3),
+        ([_POD, *_ended(_DRIVER, 0), *_ended("vault-agent", 137)], 0, 0),
+        ([_POD, *_ended("mine", 4)], 0, 4),
     ],
 )
 def test_the_exit_code_is_the_drivers(lines: list[str], submits: int, code: int) -> None:

@@ -115,6 +115,8 @@ def test_a_word_that_is_no_path_is_a_verb(checkout: Path) -> None:
     for words in (["orders/pipeline.yaml"], ["--help"], []):
         assert asked(*words) == " ".join(["-m eos.cli.run", *words])
     (checkout / "status").mkdir()
+    assert asked("status") == "-m eos status"
+    (checkout / "status" / "pipeline.yaml").touch()
     assert asked("status") == "-m eos.cli.run status"
 
 

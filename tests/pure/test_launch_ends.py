@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch import driver
-from eos.local import processes
+from eos.launch import demo, driver
+from eos.local import embedded_kafka, processes
 from eos.local.file_locks import FileLock
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,10 @@ def test_the_code_is_the_drivers_although_its_jvm_is_killed(
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-c", JVM, ANNOUNCED + end]
     assert driver.run(words, environment, tmp_path / "jvm.log") == code
+
+
+def test_a_driver_waits_until_broker_and_demo_have_their_time() -> None:
+    assert demo._LOAD_S_MAX + embedded_kafka.START_MS_MAX / 1000 < processes.ADDRESS_S_MAX
 
 
 def test_a_launcher_lives_while_it_holds_its_lock_or_its_lock_is_gone(tmp_path: Path) -> None:

@@ -144,3 +144,9 @@ def test_a_failed_download_names_the_address_and_the_first_error_of_a_long_log(
     told = jar_download._failure([jar], {}, tmp_path).message
     assert "g:a:1 from https://repo.example/g/a/1/a-1.jar" in told
     assert "first error of the client: ConnectException: no" in told
+
+
+def test_a_download_that_takes_too_long_is_no_jar_that_is_missing(jar: Jar, tmp_path: Path) -> None:
+    told = jar_download._failure([jar], {}, tmp_path, is_late=True).message
+    assert "not complete after 15 minutes" in told
+    assert "the repository does not have" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
@@ -302,6 +303,22 @@ def test_the_launcher_tells_the_driver_of_a_terminal(
         found, device = submit.terminal(), os.ttyname(its)
     os.close(ours)
     assert str(found).replace(device, "DEVICE") == told
+
+
+def test_a_terminal_of_another_container_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its device has no name in this one."""
+
+    def unknown(_number: int) -> str:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(os, "ttyname", unknown)
+    ours, its = pty.openpty()
+    with os.fdopen(its, "w") as slave:
+        monkeypatch.setattr(sys, "stderr", slave)
+        assert submit.terminal() == {}
+    os.close(ours)
 
 
 def test_launcher_and_driver_mean_the_same_variable() -> None:
