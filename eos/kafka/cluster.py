@@ -18,8 +18,9 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from eos.deadline import Backoff, Deadline
 from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
 from eos.kafka.api import TopicPartition
-from eos.kafka.connection import Connections, Node
+from eos.kafka.connection import Connections
 from eos.kafka.outcomes import name_of
+from eos.kafka.pending_request import Node
 from eos.kafka.refusals import refused, unreachable
 from eos.kafka.settings import KafkaSettings
 
@@ -227,7 +228,9 @@ class Cluster:
 
     # -- topics and leaders ------------------------------------------------------------------
 
-    def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Any:
+    def metadata(
+        self, topics: Iterable[str] | None, deadline: Deadline, *, with_operations: bool = False
+    ) -> Any:
         """Request metadata of topics, or of all if None. Update the known brokers and leaders.
 
         Return the response. This never creates a topic."""
@@ -239,7 +242,7 @@ class Cluster:
                 version=12,
                 topics=None if names is None else [topic(name=name) for name in names],
                 allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
+                include_topic_authorized_operations=with_operations,
             )
 
         response = self.query_any(build, deadline)

@@ -6,9 +6,7 @@ Commands that inspect a cluster, such as `eos doctor`, use this.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
-from kafka.protocol.metadata import MetadataRequest
+from typing import NamedTuple
 
 from eos.deadline import Deadline
 from eos.kafka.cluster import Cluster
@@ -41,23 +39,13 @@ def shape(cluster: Cluster, names: Iterable[str], deadline: Deadline) -> Shape:
 def operations(
     cluster: Cluster, topics: Iterable[str], deadline: Deadline
 ) -> Mapping[str, frozenset[str]]:
-    names = sorted(set(topics))
-
-    def build() -> Any:
-        topic = MetadataRequest.MetadataRequestTopic
-        return MetadataRequest(
-            version=12,
-            topics=[topic(name=name) for name in names],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=True,
-        )
-
+    response = cluster.metadata(topics, deadline, with_operations=True)
     return {
         topic.name: frozenset(
             name
             for code, name in _OPERATIONS.items()
             if code in (topic.authorized_operations or ())
         )
-        for topic in cluster.query_any(build, deadline).topics
+        for topic in response.topics
         if topic.error_code == 0
     }

@@ -26,16 +26,11 @@ from eos.errors import EosError
 from eos.kafka import connection_cache
 from eos.kafka.client_options import connection_options, security_options
 from eos.kafka.connection_manager import DIRECT, Manager
-from eos.kafka.exclusive_connection import ExclusiveConnections
-from eos.kafka.pending_request import PendingRequest
+from eos.kafka.exclusive_connection import CONNECT_MS, ExclusiveConnections
+from eos.kafka.pending_request import Node, PendingRequest
 from eos.kafka.refusals import message_of, refusal, version_not_offered
 from eos.kafka.settings import KafkaSettings
 
-Node = int | str  # a broker's id, or "bootstrap-<n>"
-
-# Time limit of a connection attempt, including login. It is shorter than a request timeout. So a
-# request can try a second connection if the first attempt gets no answer.
-_CONNECT_MS = 5_000
 _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
 _FLUSH_STEP_S = 0.001
@@ -304,7 +299,7 @@ class Connections:
             if delay_s * 1000 >= deadline.left_ms:
                 raise kafka_errors.KafkaConnectionError(channel.failure)
             await self._net.sleep(delay_s)
-        timeout_ms = deadline.at_most_ms(_CONNECT_MS)
+        timeout_ms = deadline.at_most_ms(CONNECT_MS)
         connection = self._manager.get_connection(
             node, timeout_ms=timeout_ms, refresh_metadata_on_err=False
         )

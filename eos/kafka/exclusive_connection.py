@@ -23,14 +23,14 @@ from kafka.net.connection import KafkaConnection
 
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError
+from eos.kafka.pending_request import GRACE_MS, Node, no_answer
 from eos.kafka.refusals import message_of, refusal, version_not_offered
 from eos.kafka.settings import KafkaSettings
 
-Node = int | str
-
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
-_CONNECT_MS = 5_000  # as in connection.py
-_GRACE_MS = 300
+# Time limit of a connection attempt, including login. It is shorter than a request timeout. So a
+# request can try a second connection if the first attempt gets no answer.
+CONNECT_MS = 5_000
 _PARKED_MAX = 16  # connections that no task uses, kept for the next one
 _PARKED_BYTES_MAX = 8 * 1024 * 1024  # buffers of all parked connections
 # A connection is replaced after this part of its login's lifetime, since it can't log in again.
@@ -130,7 +130,7 @@ class ExclusiveConnection:
 
     def _lost(self, error: OSError) -> NoAnswerError:
         self.close()
-        return _no_answer(self.node, message_of(error), sent=True)
+        return no_answer("Fetch", self.node, message_of(error), sent=True)
 
 
 class ExclusiveConnections:
@@ -194,7 +194,7 @@ class ExclusiveConnections:
         self, node: Node, api_key: int, version: int, deadline: Deadline
     ) -> ExclusiveConnection:
         connected: Future[ExclusiveConnection] = Future()
-        timeout_ms = deadline.at_most_ms(_CONNECT_MS)
+        timeout_ms = deadline.at_most_ms(CONNECT_MS)
 
         async def connect() -> None:
             try:
@@ -206,13 +206,13 @@ class ExclusiveConnections:
 
         self._net.call_soon_threadsafe(connect)
         try:
-            return connected.result((timeout_ms + _GRACE_MS) / 1000)
+            return connected.result((timeout_ms + GRACE_MS) / 1000)
         except NotInTime as error:
             # Close a connection that is established later. A name lookup may take that long.
             connected.add_done_callback(_discard)
-            raise _no_answer(node, "its deadline passed", sent=False) from error
+            raise no_answer("Fetch", node, "its deadline passed", sent=False) from error
         except kafka_errors.KafkaError as error:
-            raise _no_answer(node, message_of(error), sent=False) from error
+            raise no_answer("Fetch", node, message_of(error), sent=False) from error
 
     # -- on the IO thread --------------------------------------------------------------------
 
@@ -257,11 +257,3 @@ class ExclusiveConnections:
 def _discard(connected: Future[ExclusiveConnection]) -> None:
     if connected.exception() is None:
         connected.result().close()
-
-
-def _no_answer(node: Node, cause: str, *, sent: bool) -> NoAnswerError:
-    code = "request_unanswered" if sent else "request_not_sent"
-    did = "was sent, but was not answered by" if sent else "could not be sent to"
-    return NoAnswerError(
-        code, f"Fetch {did} broker {node}: {cause}", api="Fetch", node=node, sent=sent
-    )

@@ -10,9 +10,11 @@ from typing import Any
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError
 
+Node = int | str  # a broker's id, or "bootstrap-<n>"
+
 # The IO thread enforces a request's deadline. A caller waits this much longer, and then ends the
 # request itself. Only a name lookup can block the IO thread for longer.
-_GRACE_MS = 300
+GRACE_MS = 300
 
 
 class _State(Enum):
@@ -48,7 +50,7 @@ class PendingRequest:
     )
 
     def __init__(
-        self, node: int | str, request: Any, deadline: Deadline, after: PendingRequest | None = None
+        self, node: Node, request: Any, deadline: Deadline, after: PendingRequest | None = None
     ) -> None:
         self.node = node
         self.request = request
@@ -91,12 +93,12 @@ class PendingRequest:
         """End the request without an answer. Its error states whether it was sent."""
         with self._lock:
             sent = self._state is not _State.QUEUED
-        self._settle(None, self._no_answer(cause, sent))
+        self._settle(None, no_answer(self.api, self.node, cause, sent=sent))
 
     def wait(self, deadline: Deadline) -> Any:
         """Return the response. Raise NoAnswerError if none arrived before the deadline, or the
         connection was lost."""
-        if not self._event.wait((deadline.left_ms + _GRACE_MS) / 1000):
+        if not self._event.wait((deadline.left_ms + GRACE_MS) / 1000):
             self.lose("its deadline passed")
         if self._error is not None:
             raise self._error
@@ -110,19 +112,20 @@ class PendingRequest:
             self.request = self.after = None  # free them: a Produce request holds megabytes
         self._event.set()
 
-    def _no_answer(self, cause: str, sent: bool) -> NoAnswerError:
-        if sent:
-            return NoAnswerError(
-                "request_unanswered",
-                f"{self.api} was sent, but broker {self.node} did not answer: {cause}",
-                api=self.api,
-                node=self.node,
-                sent=True,
-            )
+
+def no_answer(api: str, node: Node, cause: str, *, sent: bool) -> NoAnswerError:
+    if sent:
         return NoAnswerError(
-            "request_not_sent",
-            f"{self.api} could not be sent to broker {self.node}: {cause}",
-            api=self.api,
-            node=self.node,
-            sent=False,
+            "request_unanswered",
+            f"{api} was sent, but broker {node} did not answer: {cause}",
+            api=api,
+            node=node,
+            sent=True,
         )
+    return NoAnswerError(
+        "request_not_sent",
+        f"{api} could not be sent to broker {node}: {cause}",
+        api=api,
+        node=node,
+        sent=False,
+    )
