@@ -169,12 +169,12 @@ class KafkaClient(TransactionClient):
         replication: int,
         config: Mapping[str, str],
         deadline: Deadline,
-    ) -> bool:
-        """Create a topic and wait for its leaders. Return False if the topic existed before.
+    ) -> None:
+        """Create a topic unless it exists, and wait for its leaders.
 
         `partitions` and `replication` of -1 mean the broker's defaults.
         """
-        return create_topic(self._cluster, name, partitions, replication, config, deadline)
+        create_topic(self._cluster, name, partitions, replication, config, deadline)
 
     def cluster_id(self, deadline: Deadline) -> str:
         """Return the cluster's id, by which two names of one cluster are recognized."""

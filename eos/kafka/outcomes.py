@@ -111,11 +111,6 @@ def outcome_of(api: Api, code: int) -> Outcome:
     return _MEANINGS[api].get(code, Outcome.UNKNOWN)
 
 
-def known_refusals() -> list[tuple[Api, int]]:
-    """Return all pairs of a request and an error code that have a listed outcome."""
-    return [(api, code) for api, known in _MEANINGS.items() for code in sorted(known) if code]
-
-
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """Return the most severe outcome; UNKNOWN if there is none."""
     return max(outcomes, key=lambda outcome: outcome.value, default=Outcome.UNKNOWN)

@@ -26,7 +26,7 @@ def create_topic(
     replication: int,
     config: Mapping[str, str],
     deadline: Deadline,
-) -> bool:
+) -> None:
     topic = CreateTopicsRequest.CreatableTopic
     configs = [
         topic.CreatableTopicConfig(name=key, value=value) for key, value in sorted(config.items())
@@ -56,9 +56,9 @@ def create_topic(
         error = result.error_code
         if error in (0, _TOPIC_EXISTS):
             _wait_for_leaders(cluster, name, deadline)
-            return bool(error == 0)
+            return
         if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
-            return False  # this user may not create the topic, but it exists already
+            return  # this user may not create the topic, but it exists already
         if error == _TOO_FEW_BROKERS:
             raise _too_few_brokers(name, result)
         if error not in _RETRIED:

@@ -1,4 +1,4 @@
-"""The states that a transaction can have at its coordinator, and the valid transitions.
+"""The states that a transaction can have at its coordinator.
 
 This mirrors Kafka's TransactionState. DescribeTransactions and the coordinator's log use these
 names. The audit table records a transaction's outcome as `CompleteCommit` or `CompleteAbort`.
@@ -6,7 +6,6 @@ names. The audit table records a transaction's outcome as `CompleteCommit` or `C
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 
 
@@ -51,19 +50,3 @@ class TransactionPhase(Enum):
 _BY_NAME = {state.value: state for state in TransactionPhase}
 _S = TransactionPhase
 OVER = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-
-# The valid previous states of each state.
-PREDECESSORS: Mapping[TransactionPhase, frozenset[TransactionPhase]] = {
-    _S.EMPTY: OVER,
-    _S.ONGOING: OVER | {_S.ONGOING},
-    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    _S.PREPARE_ABORT: OVER | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
-    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
-    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
-    _S.DEAD: OVER,
-    _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
-}
-
-
-def may_follow(after: TransactionPhase, before: TransactionPhase) -> bool:
-    return before in PREDECESSORS[after]

@@ -105,9 +105,10 @@ def described() -> dict[str, str]:
 
 def _of_kafka() -> Iterator[Entry]:
     """Yield one error for each refusal of Kafka and cause that this project has words for."""
-    for api, number in outcomes.known_refusals():
-        error = outcomes.describe(api, number)
-        yield Entry(error.code, type(error).__name__, error.message, error.hint, "eos/kafka")
+    for api, known in outcomes._MEANINGS.items():
+        for number in sorted(filter(None, known)):
+            error = outcomes.describe(api, number)
+            yield Entry(error.code, type(error).__name__, error.message, error.hint, "eos/kafka")
 
 
 def _of_file(path: Path) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from eos.kafka.api import (
     TopicPartition,
     TransactionProfile,
 )
-from eos.kafka.transaction_states import OVER, PREDECESSORS
+from eos.kafka.transaction_states import OVER
 from eos.kafka.transaction_states import TransactionPhase as Phase
 
 UNKNOWN_SERVER_ERROR = -1
@@ -22,6 +22,17 @@ INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED = 50, 51, 
 EPOCH_LAST = 32_766  # the last one that a client gets; one more is kept for fencing it
 NO_EPOCH = -1
 _PREPARED = frozenset({Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT})
+# The valid previous states of each state, as in Kafka's TransactionState.
+PREDECESSORS: Mapping[Phase, frozenset[Phase]] = {
+    Phase.EMPTY: OVER,
+    Phase.ONGOING: OVER | {Phase.ONGOING},
+    Phase.PREPARE_COMMIT: frozenset({Phase.ONGOING}),
+    Phase.PREPARE_ABORT: OVER | {Phase.ONGOING, Phase.PREPARE_EPOCH_FENCE},
+    Phase.COMPLETE_COMMIT: frozenset({Phase.PREPARE_COMMIT}),
+    Phase.COMPLETE_ABORT: frozenset({Phase.PREPARE_ABORT}),
+    Phase.DEAD: OVER,
+    Phase.PREPARE_EPOCH_FENCE: frozenset({Phase.ONGOING}),
+}
 
 
 @dataclass(slots=True)

@@ -345,8 +345,7 @@ class LedgerWire:
         _replication: int,
         config: Mapping[str, str],
         _deadline: Deadline,
-    ) -> bool:
+    ) -> None:
         assert partitions == 1
         assert self.config.keys() <= config.keys()
         self.created.append(name)
-        return True
