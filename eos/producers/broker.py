@@ -6,7 +6,6 @@ again. The leader recognizes a duplicate only if its range equals a retained one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
 
 from eos.producers.state import KAFKA, ProducerState, Range, SequenceEvent, Verdict, after, decide
@@ -27,16 +26,6 @@ class BrokerVerdict(Enum):
     UNKNOWN_PRODUCER = "unknown_producer"
 
 
-# Kafka's error codes. Under TV2 a leader rejects the first sequence of an unknown producer unless
-# it is 0; otherwise it accepts any.
-ERROR_CODES: Mapping[BrokerVerdict, frozenset[int]] = {
-    BrokerVerdict.APPENDED: frozenset({0}),
-    BrokerVerdict.DUPLICATE: frozenset({0}),
-    BrokerVerdict.OUT_OF_ORDER: frozenset({45}),
-    BrokerVerdict.INVALID_EPOCH: frozenset({47}),
-    BrokerVerdict.FENCED: frozenset({90}),
-    BrokerVerdict.UNKNOWN_PRODUCER: frozenset({0, 45}),
-}
 _OF = {
     Verdict.APPENDED: BrokerVerdict.APPENDED,
     Verdict.LATE: BrokerVerdict.OUT_OF_ORDER,

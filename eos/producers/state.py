@@ -197,15 +197,3 @@ def _is_inside(event: SequenceEvent, kept: Range, modulus: int) -> bool:
 def _capped(run: int, rules: Rules) -> int:
     """Return the run, at most half a circle: an earlier sequence can't lie further back."""
     return min(run, rules.sequences // 2)
-
-
-# The broker's possible error codes for each verdict, if it knows the producer. It acknowledges a
-# duplicate with NONE (0) and the offset of the first copy.
-KAFKA_ANSWERS: Mapping[Verdict, frozenset[int]] = {
-    Verdict.APPENDED: frozenset({0}),
-    Verdict.DUPLICATE: frozenset({0, 45}),
-    Verdict.LATE: frozenset({45}),
-    Verdict.GAP: frozenset({45}),
-    Verdict.FENCED: frozenset({47}),
-    Verdict.UNKNOWN_PRODUCER: frozenset({0, 45}),
-}

@@ -17,6 +17,7 @@ import google_crc32c
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from support.kafka.brokers import abandon
+from support.producer_answers import ERROR_CODES
 from support.simulated_broker.kit import record_batch
 from support.waiting import wait_until
 
@@ -30,7 +31,7 @@ from eos.kafka.settings import KafkaSettings
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.receipt import BATCHES_MAX, AppendedBatch
 from eos.local.embedded_kafka import EmbeddedKafka
-from eos.producers.broker import ERROR_CODES, BrokerVerdict, acknowledged, broker_verdict
+from eos.producers.broker import BrokerVerdict, acknowledged, broker_verdict
 from eos.producers.state import SequenceEvent, is_expired
 
 PARTITIONS, STEPS = 24, 40

@@ -7,12 +7,12 @@ import struct
 from collections import Counter
 
 import google_crc32c
+from support.producer_answers import KAFKA_ANSWERS
 from support.simulated_broker.kit import record_batch
 
 from eos.deadline import Backoff
 from eos.kafka.api import Identity, TopicPartition, TransactionProfile
 from eos.producers.state import (
-    KAFKA_ANSWERS,
     ProducerState,
     Range,
     Rules,

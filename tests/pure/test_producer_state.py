@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.producer_answers import KAFKA_ANSWERS
 
 from eos.producers.batch import decide_all
 from eos.producers.state import (
     IDLE_MS,
     KAFKA,
-    KAFKA_ANSWERS,
     UNWRAPPED,
     ProducerState,
     Range,

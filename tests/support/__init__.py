@@ -12,6 +12,7 @@ On any test's way:
 Surroundings of a pipeline:
     kafka/             brokers, and Kafka as a client that shares no code with `eos` sees it
     simulated_broker/  a broker in the process; `conformance` compares it with a real one
+    producer_answers   a leader's error codes for each verdict on a record batch
     security/          a broker with logins, rights and certificates; tokens; a Kerberos KDC
     machines/          an S3, an HDFS, a YARN, a bare machine, the image
     collectors/        the other ends of events, traces, lineage and metrics
