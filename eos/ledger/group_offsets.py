@@ -50,7 +50,16 @@ def offset_note(of: Differing) -> str:
     return f"the group's offsets differ from the ledger: {'; '.join(shown)}{more}"
 
 
-class Source(Protocol):
+class SourceView(Protocol):
+    """Read-only lookups in the source's cluster that a micro-batch needs.
+    `startup/source_state.py` implements them."""
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        """Return Kafka's topic id for each topic name. Raise PromiseBrokenError if a topic does not
+        exist."""
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
+
     def group_offsets(
         self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
     ) -> Ends: ...
@@ -64,7 +73,7 @@ class GroupCheck:
     then, tools that show the lag are wrong.
     """
 
-    def __init__(self, source: Source, bus: Bus) -> None:
+    def __init__(self, source: SourceView, bus: Bus) -> None:
         self._source = source
         self._bus = bus
         self._is_due = False

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from eos.deadline import Deadline
 from eos.errors import EosError
+from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -35,12 +36,6 @@ class Group(Protocol):
         """End what still runs, within seconds."""
 
 
-class SendsOffsets(Protocol):
-    """The part of a `KafkaClient` that a mirror uses."""
-
-    def commit_group_offsets(self, group: str, offsets: Ends, deadline: Deadline) -> None: ...
-
-
 class GroupMirror:
     """A thread that commits the newest ends as offsets of the group. It begins with the first
     commit.
@@ -48,7 +43,7 @@ class GroupMirror:
     A failure is a warning, once until a later commit succeeds, and the next commit repeats it.
     """
 
-    def __init__(self, client: SendsOffsets, group: str, cluster: str, bus: Bus) -> None:
+    def __init__(self, client: KafkaClient, group: str, cluster: str, bus: Bus) -> None:
         self._client, self._group = client, group
         self._cluster, self._bus = cluster, bus
         self._changed = threading.Condition()

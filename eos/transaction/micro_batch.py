@@ -14,7 +14,7 @@ from eos.errors import AttemptFailedError, DedupRetryError, PromiseBrokenError, 
 from eos.faults import Points
 from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity
 from eos.ledger import ranges
-from eos.ledger.group_offsets import GroupCheck
+from eos.ledger.group_offsets import GroupCheck, SourceView
 from eos.ledger.ledger import Ledger
 from eos.ledger.ranges import Decision, PlannedBatch, require_same_topics
 from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, advanced, nested
@@ -28,7 +28,6 @@ from eos.transaction.failed_attempts import FailedAttempts
 from eos.transaction.group_mirror import Group, GroupMirror
 from eos.transaction.measures import Measures
 from eos.transaction.ownership_check import OwnershipCheck
-from eos.transaction.source_view import SourceView
 
 ATTEMPTS_MAX = 3
 # Time limit for the driver's requests in one step of a transaction, retries included. If EndTxn
