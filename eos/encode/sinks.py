@@ -9,15 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, values_of
-from eos.encode.partitioner import Partitioner, Turn, all_by_key, partitions
+from eos.encode.partitioner import Turn, partitions
 from eos.encode.record_errors import Refusal
 from eos.encode.sink_spec import SinkSpec
 from eos.errors import UsageError
 from eos.kafka.records.columns import Columns, blobs
 from eos.kafka.records.varint import Ints
 from eos.kafka.target_partitions import Targets
-from eos.native import library
-from eos.native.structs import address
 
 
 def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
@@ -59,11 +57,6 @@ def targets_of(
     `turns` has, by topic, the sink's next partition for records without a key. The caller keeps it
     between chunks.
     """
-    if sink.topic is not None and sink.partition_column is None:
-        # Most sinks have one topic, and a key in each record. Then only the key column is needed.
-        found = _only_by_key(sink, columns, targets, sink.topic)
-        if found is not None:
-            return found
     keys = blobs(columns.key, sink.key_column)
     byte_counts = keys.byte_counts + blobs(columns.value, sink.value_column).byte_counts
     chosen = np.zeros(len(columns), np.int64)
@@ -85,15 +78,6 @@ def targets_of(
     if sink.partition_column is not None:
         _put_explicit(_column(rows, sink.partition_column), chosen, counts, refusal)
     return firsts + chosen
-
-
-def _only_by_key(sink: SinkSpec, columns: Columns, targets: Targets, topic: str) -> Ints | None:
-    if sink.partitioner is not Partitioner.KEY:
-        return None
-    chosen = all_by_key(columns.key, sink.key_column, targets.count(topic))
-    if chosen is not None:
-        chosen += targets.first(topic)
-    return chosen
 
 
 def _by_topic(
@@ -148,23 +132,12 @@ def _milliseconds(rows: pa.Table, name: str) -> Any:
         )
     values = values_of(column.cast(pa.int64()))
     per_ms = {"us": 1000, "ns": 1_000_000}.get(kind.unit, 1)
-    values = values * 1000 if kind.unit == "s" else _floor_divided(values, per_ms)
+    values = values * 1000 if kind.unit == "s" else values // per_ms
     milliseconds = array_of(values, pa.int64())
     if not column.null_count:
         return milliseconds
     null = pa.nulls(1, pa.int64())[0]
     return pc.if_else(column.is_null(), null, milliseconds)
-
-
-def _floor_divided(times: Ints, per_ms: int) -> Ints:
-    native = library.load()
-    if native is None or per_ms == 1:
-        return times // per_ms
-    times = np.ascontiguousarray(times, np.int64)
-    milliseconds: Ints = np.empty(len(times), np.int64)
-    if native.eos_milliseconds(address(times), len(times), per_ms, address(milliseconds)):
-        raise ValueError(f"{per_ms} units in a millisecond")
-    return milliseconds
 
 
 def _column(rows: pa.Table, name: str) -> Any:

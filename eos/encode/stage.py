@@ -26,15 +26,6 @@ from eos.kafka.records.record_batch import BatchSpan, EncodedBatch, encode_spans
 from eos.kafka.target_partitions import Targets
 from eos.native.memory import POOL
 
-__all__ = [
-    "MANIFEST_TARGET",
-    "SCHEMA",
-    "SPARK_SCHEMA",
-    "EncodeStage",
-    "SinkSpec",
-    "read_manifest",
-]
-
 MANIFEST_TARGET = -1
 
 # The rows that the stage yields: one for each record batch, and at the end the manifest.

@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eos.checkpoint.offset_log import Ranges
-from eos.encode.stage import SPARK_SCHEMA, EncodeStage, SinkSpec
+from eos.encode.sink_spec import SinkSpec
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.kafka.api import Identity
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt

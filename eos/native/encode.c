@@ -2,8 +2,6 @@
 
 #include "kernels.h"
 
-EXPORT i64 eos_abi_version(void) { return ABI_VERSION; }
-
 static inline u64 zigzag(i64 value) { return ((u64)value << 1) ^ (u64)(value >> 63); }
 
 static inline i64 number_size(u64 number) {
@@ -292,42 +290,6 @@ EXPORT i64 eos_murmur2(const u8 *data, i64 size, const i64 *starts, const i64 *l
     i64 start = starts[row], length = lengths[row];
     if (start < 0 || length < 0 || length > size || start > size - length) return INVALID;
     hashes[row] = murmur2(data + start, length);
-  }
-  return 0;
-}
-
-/* Choose the partition of each key as Kafka's Java client does. Return how many keys are null; those
-   have no partition. */
-EXPORT i64 eos_partition(const struct source *key, i64 partitions, i64 *chosen) {
-  i64 nulls = 0;
-  if (partitions < 1 || partitions > I32_MAX) return INVALID;
-  for (i64 row = 0; row < key->rows; row++) {
-    struct field f;
-    TRY(get(key, row, &f));
-    if (f.length < 0) {
-      nulls++;
-      continue;
-    }
-    chosen[row] = (murmur2(f.data, f.length) & 0x7fffffff) % (u32)partitions;
-  }
-  return nulls;
-}
-
-/* Divide and round down, for negative numbers, too. Inlined with a constant divisor, this is several
-   times as fast. */
-static inline i64 floor_of(i64 number, i64 divisor) {
-  return number / divisor - (number % divisor < 0);
-}
-
-/* Convert times to milliseconds. `per_ms` is how many units of time a millisecond has: 1000 or
-   1000000. */
-EXPORT i64 eos_milliseconds(const i64 *times, i64 rows, i64 per_ms, i64 *out) {
-  if (per_ms == 1000) {
-    for (i64 row = 0; row < rows; row++) out[row] = floor_of(times[row], 1000);
-  } else if (per_ms == 1000000) {
-    for (i64 row = 0; row < rows; row++) out[row] = floor_of(times[row], 1000000);
-  } else {
-    return INVALID;
   }
   return 0;
 }

@@ -26,9 +26,6 @@ typedef __SIZE_TYPE__ usize;
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Increase this number with every change of a struct or of a function's meaning. */
-#define ABI_VERSION 4
-
 struct field {
   const u8 *data;
   i64 length; /* -1 for a null */

@@ -28,7 +28,6 @@ from typing import Any
 
 from eos.cache import cache_root
 
-ABI_VERSION = 4
 DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if it is "off"
 # No `-march=native`, since a home folder may be shared by machines with different processors. On
 # Linux no version of the C library is linked: the only function of it that is needed is memcpy.
@@ -44,8 +43,6 @@ _FUNCTIONS = {
     "eos_measure": (_POINTER,),
     "eos_fit": (_POINTER, _INT),
     "eos_write": (_POINTER,),
-    "eos_partition": (_POINTER, _INT, _POINTER),
-    "eos_milliseconds": (_POINTER, _INT, _INT, _POINTER),
     "eos_murmur2": (_POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER),
     "eos_stamps": (_POINTER,),
     "eos_number": (_POINTER,),
@@ -183,12 +180,8 @@ def _loaded(path: str, content: bytes) -> Any:
 def checked(library: Any, path: str) -> Any:
     """Declare the types of the library's functions, and return the library.
 
-    Raise ValueError if it has another ABI version, or lacks a function."""
+    Raise ValueError if it lacks a function."""
     try:
-        library.eos_abi_version.restype = ctypes.c_int64
-        version = library.eos_abi_version()
-        if version != ABI_VERSION:
-            raise ValueError(f"{path} has ABI version {version}, expected {ABI_VERSION}")
         for name, arguments in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = ctypes.c_int64, arguments

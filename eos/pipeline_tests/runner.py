@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from eos.config.pipeline_tests import Case, InputRecord
-    from eos.encode.stage import SinkSpec
+    from eos.encode.sink_spec import SinkSpec
     from eos.plan.plan import Plan
 
 _SCHEMA = (

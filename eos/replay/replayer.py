@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from eos.deadline import Deadline
-from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.sink_spec import SinkSpec
+from eos.encode.stage import EncodeStage
 from eos.errors import PromiseBrokenError, UsageError
 from eos.faults import Dies
 from eos.kafka.api import Identity

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from eos.encode.record_errors import AT
-from eos.encode.stage import SinkSpec
+from eos.encode.sink_spec import SinkSpec
 from eos.formats.expressions import literal
 from eos.kafka.api import TopicPartition
 from eos.read.decode import ERROR, RULE

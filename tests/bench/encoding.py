@@ -14,7 +14,8 @@ from collections.abc import Callable
 import pyarrow as pa
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.sink_spec import SinkSpec
+from eos.encode.stage import EncodeStage
 from eos.kafka.api import Identity
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode, stamp

@@ -277,33 +277,6 @@ static i64 hash_random(void) {
   return is_inside;
 }
 
-static i64 partition_random(void) {
-  int is_damaged = below(3) == 0;
-  struct source key = random_source(below(40), 30, is_damaged);
-  i64 count = below(3) ? 1 + below(300) : (i64)next_random(), *chosen = take(8 * key.rows);
-  for (i64 row = 0; row < key.rows; row++) chosen[row] = -1;
-  i64 nulls = eos_partition(&key, count, chosen);
-  require(nulls >= 0 || is_damaged || count < 1 || count > I32_MAX, "sound keys are refused");
-  for (i64 row = 0; nulls >= 0 && row < key.rows; row++) {
-    nulls -= chosen[row] == -1;
-    require(chosen[row] < count, "a partition");
-  }
-  require(nulls <= 0, "nulls");
-  return key.rows;
-}
-
-static i64 convert_random(void) {
-  static const i64 units[] = {1000, 1000000, 7};
-  i64 per_ms = units[below(3)], time = (i64)next_random() / 2, found;
-  if (below(2)) time %= 5000;
-  i64 result = eos_milliseconds(&time, 1, per_ms, &found);
-  require((result == INVALID) == (per_ms == 7), "units");
-  if (result) return 0;
-  i64 rest = time - found * per_ms;
-  require(rest >= 0 && rest < per_ms, "milliseconds");
-  return 1;
-}
-
 /* ---- dedup --------------------------------------------------------------------------------- */
 
 /* Bytes with few values, so that many names, numbers and ids are equal. */
@@ -526,7 +499,7 @@ int main(int count, char **words) {
     require(fread(sound, 1, (size_t)head[1], corpus) == (size_t)head[1], "a short corpus");
     for (i64 round = 0; round < rounds; round++) {
       records += decode_damaged(sound, head[1], head[0]);
-      rows += encode_random() + hash_random() + partition_random() + convert_random();
+      rows += encode_random() + hash_random();
       validated += stamps_random() + number_random() + crc_random();
       parsed += json_random();
       written += json_written_random();

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support.errors import examples, raises
 
 from eos.encode.grouping import grouped
-from eos.encode.partitioner import Partitioner
-from eos.encode.sink_spec import SinkSpec
+from eos.encode.sink_spec import Partitioner, SinkSpec
 from eos.encode.split import split
 from eos.encode.stage import EncodeStage
 from eos.errors import RecordRefusedError

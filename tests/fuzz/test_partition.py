@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import examples
 
-from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, in_turn, partitions
+from eos.encode.partitioner import Turn, by_key, in_runs, in_turn, partitions
+from eos.encode.sink_spec import Partitioner
 from eos.kafka.records.columns import blobs
 from eos.kafka.records.murmur2 import murmur2
 

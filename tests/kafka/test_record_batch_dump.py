@@ -18,12 +18,13 @@ from support.kafka import kafka_io
 
 from eos.deadline import Deadline
 from eos.encode.partitioner import by_key
-from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.sink_spec import SinkSpec
+from eos.encode.stage import EncodeStage
 from eos.kafka.api import NO_IDENTITY, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.columns import Columns, blobs
-from eos.kafka.records.record_batch import encode, record_count, stamp
+from eos.kafka.records.record_batch import encode, stamp
 from eos.kafka.target_partitions import Targets
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -88,7 +89,7 @@ def commit(
                 continue
             target = row["target"]
             stamped = stamp(row["blob"], started.identity, sequences[target])
-            sequences[target] += record_count(stamped)
+            sequences[target] += row["records"]
             there = TopicPartition(topic, target)
             answer = settled(lambda: client.produce(topic, {there: stamped}, within))  # noqa: B023
             assert answer[there].error == 0, answer

@@ -19,7 +19,8 @@ WORK = """
 import sys
 import pyarrow as pa
 
-from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.stage import EncodeStage
+from eos.encode.sink_spec import SinkSpec
 from eos.kafka.target_partitions import Targets
 from eos.spark import tasks
 from eos.ledger import receipt

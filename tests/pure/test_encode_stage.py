@@ -15,12 +15,13 @@ import pytest
 from kafka.record import MemoryRecords
 from support.errors import raises
 
-from eos.encode.partitioner import Partitioner
-from eos.encode.stage import SCHEMA, SPARK_SCHEMA, EncodeStage, SinkSpec, read_manifest
+from eos.encode.sink_spec import Partitioner, SinkSpec
+from eos.encode.stage import SCHEMA, SPARK_SCHEMA, EncodeStage, read_manifest
 from eos.errors import RecordRefusedError
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.compression_type import Codec
-from eos.kafka.records.record_batch import HEADER_BYTES, record_count, stamp
+from eos.kafka.records.batch_headers import batches
+from eos.kafka.records.record_batch import HEADER_BYTES, stamp
 from eos.kafka.target_partitions import Targets
 
 pytestmark = pytest.mark.usefixtures("each_library")
@@ -81,7 +82,8 @@ def test_each_row_says_where_it_came_from_and_who_writes_it() -> None:
     assert [row["position"] for row in out] == list(range(len(out)))
     for row in out[:-1]:
         assert row["writer"] == row["target"] % 3
-        assert row["records"] == record_count(row["blob"])
+        (batch,) = batches(row["blob"])
+        assert row["records"] == batch.records
         assert 0 <= row["digest"] < 2**32
 
 

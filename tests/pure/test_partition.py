@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, partitions
+from eos.encode.partitioner import Turn, by_key, in_runs, partitions
+from eos.encode.sink_spec import Partitioner
 from eos.kafka.records.columns import blobs
 from eos.kafka.records.murmur2 import murmur2
 

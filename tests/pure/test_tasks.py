@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
-from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.sink_spec import SinkSpec
+from eos.encode.stage import EncodeStage
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.settings import KafkaSettings
