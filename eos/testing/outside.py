@@ -145,16 +145,27 @@ def add_partitions(bootstrap: str, topic: str, total: int) -> None:
 
 def delete_topics(bootstrap: str, *names: str) -> None:
     """Delete those of the topics that exist. Return once topics of these names can be created."""
-    admin = _admin(bootstrap)
-    there = [name for name in names if name in topics(bootstrap)]
+    there = set(names) & topics(bootstrap)
     if not there:
         return
-    for future in admin.delete_topics(there).values():
-        future.result(_ASK_S)
+    left = set(there)
+
+    def delete() -> None:
+        admin = _admin(bootstrap)  # keep the reference: answers end with the client
+        for name, future in admin.delete_topics(list(left)).items():
+            try:
+                future.result(_ASK_S)
+            except KafkaException as error:
+                # The client repeated a request whose response was lost.
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            left.discard(name)
+
+    answered(delete)
     _wait_for_each_broker(
         bootstrap,
         lambda metadata: metadata.topics.keys().isdisjoint(there),
-        f"{', '.join(there)}: deleted, but still listed",
+        f"{', '.join(sorted(there))}: deleted, but still listed",
     )
 
 
@@ -358,4 +369,9 @@ class Kafka:
         return fill(self.bootstrap, topic, records)
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
+        """Return all records of a topic up to its present end, ordered by partition and offset.
+
+        Raise LookupError if the topic does not exist, since its name may be misspelled."""
+        if topic not in self.topics():
+            raise LookupError(f"the topic {topic!r} does not exist in the test's cluster")
         return read(self.bootstrap, topic, isolation)

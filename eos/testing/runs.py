@@ -147,8 +147,13 @@ class PipelineRun:
         )
 
     def read(self, topic: str | None = None) -> list[Record]:
-        """Return the committed records of a target topic, by default of the pipeline's only one."""
-        return self.kafka.read(topic or self._only("target", self.pipeline.sink.topic_names))
+        """Return the committed records of a target topic, by default of the pipeline's only one.
+
+        A topic that the pipeline has not created yet has none."""
+        names = self.pipeline.sink.topic_names
+        name = topic or self._only("target", names)
+        is_new = name in names and name not in self.kafka.topics()
+        return [] if is_new else self.kafka.read(name)
 
     def read_source(self, topic: str | None = None) -> list[Record]:
         return self.kafka.read(topic or self._source())

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -18,11 +20,12 @@ from eos.testing import (
     crash,
     crash_at,
     difference,
+    outside,
     require_each_once,
     require_same_rows,
 )
 from eos.testing.outside import _LOST, NOT_LED, answered
-from eos.testing.runs import _record
+from eos.testing.runs import PipelineRun, _record
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "testing-your-pipeline.md").read_text()
@@ -44,6 +47,22 @@ def test_without_chispa_the_error_says_what_installs_it(monkeypatch: pytest.Monk
     with raises("test_chispa_missing") as missing:
         require_same_rows(object(), object())
     assert "spark-eos[testing]" in missing.value.hint
+
+
+def test_a_topic_that_does_not_exist_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a misspelled name would pass a test that nothing was written."""
+    monkeypatch.setattr(outside, "topics", lambda _: {"orders"})
+    monkeypatch.setattr(outside, "read", lambda *_: [])
+    kafka = outside.Kafka("broker:9092")
+    assert kafka.read("orders") == []
+    with pytest.raises(LookupError, match="'ordres' does not exist"):
+        kafka.read("ordres")
+    sink = SimpleNamespace(topic_names=("large", "orders"))
+    file: Any = SimpleNamespace(sink=sink, name="p")
+    run = PipelineRun(file, kafka, Path("unused"))
+    assert run.read("large") == []  # the pipeline has not created it yet
+    with pytest.raises(LookupError):
+        run.read("ordres")
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
