@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from eos.errors import EosError
 from eos.inspect.cluster_view import OpenTransaction
-from eos.inspect.next_start import Prediction
 from eos.inspect.snapshot import Snapshot, short_deadline
 from eos.inspect.snapshot import take_snapshot as look_around
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.record import LedgerRecord, Position
+from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.startup.liveness import Liveness, liveness_of
 from eos.startup.resume_position import resume_position
@@ -128,7 +128,7 @@ def _rows(view: Snapshot) -> list[SourceRow]:
 
 def _start(view: Snapshot) -> Position:
     """Return where the first run of the pipeline begins."""
-    return resume_position(view.planned, view.source, None, Prediction(view), short_deadline())
+    return resume_position(view.planned, view.source, None, Bus(), short_deadline())
 
 
 def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:
