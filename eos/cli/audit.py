@@ -12,7 +12,7 @@ from eos.audit.reader import read_producers, read_transactions
 from eos.audit.table import ProducersTable, TransactionsTable
 from eos.cli.connection import connected
 from eos.cli.parser import Parser
-from eos.cli.pipeline_argument import audit_location, find_pipeline, project_of_cwd, since
+from eos.cli.pipeline_argument import audit_location, find_chosen, project_of_cwd, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.inspect import producers_render
@@ -26,8 +26,7 @@ from eos.printable import escaped
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline, options.profile)
-    profile = load_profile(options.profile, pipeline.project_root)
+    pipeline, profile = find_chosen(options)
     location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -36,6 +37,12 @@ def find_pipeline(argument: str, profile: str | None = None) -> PipelineFile:
         if job is None:
             raise
         return job
+
+
+def find_chosen(options: Namespace) -> tuple[PipelineFile, Profile]:
+    """Return the pipeline and the profile that a command's options name."""
+    pipeline = find_pipeline(options.pipeline, options.profile)
+    return pipeline, load_profile(options.profile, pipeline.project_root)
 
 
 def file_of(argument: str) -> Path:

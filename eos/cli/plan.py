@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.pipeline_argument import find_pipeline
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import find_chosen
 from eos.config.model import PipelineFile, Profile
 from eos.config.saved_job import is_job
 from eos.errors import EosError, TransformError, UsageError
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline, options.profile)
+    pipeline, profile = find_chosen(options)
     if options.check and is_job(pipeline):
         raise UsageError(
             "job_check_unsupported",
@@ -46,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
             hint="a start of the job makes the same checks before it fences another instance; "
             "`eos plan NAME` without `--check` shows the plan",
         )
-    profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print on import
         if is_job(pipeline):
             functions = named_only(pipeline.transform)
@@ -97,7 +95,7 @@ def _compare(planned: Plan, profile: Profile, *, is_json: bool) -> int:
 
 
 def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
-    from eos.inspect.audit_check import audit
+    from eos.inspect.machine_check import audit
     from eos.launch.profile_cluster import addresses
 
     with addresses(profile) as bootstrap:

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import find_pipeline
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import find_chosen
 from eos.errors import UnavailableError
 from eos.inspect.explanation import explain
 from eos.inspect.explanation_render import as_json, lines
@@ -44,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
         options.parser.error("--restore-tables needs --rewind-to OFFSET|TIME")
     command = command_of(options.pipeline, _options_to_repeat(options))
     with _readable():
-        pipeline = find_pipeline(options.pipeline, options.profile)
-        profile = load_profile(options.profile, pipeline.project_root)
+        pipeline, profile = find_chosen(options)
         with connected(pipeline, profile) as (planned, client):
             if verb is None:
                 return _explain(planned, client, command, is_json=options.json)

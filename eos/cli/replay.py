@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import find_pipeline, since
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import find_chosen, since
 from eos.errors import UsageError
 from eos.faults import CrashPlan
 from eos.observe.bus import Bus
@@ -24,7 +23,7 @@ from eos.suggestion import suggestion
 def run(options: argparse.Namespace) -> int:
     began = since(options.since)
     since_ms = 0 if began is None else max(0, int(began.timestamp() * 1000))
-    pipeline = find_pipeline(options.pipeline, options.profile)
+    pipeline, profile = find_chosen(options)
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(
@@ -35,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
             hint="let the upstream send these records again with new sequence numbers; `eos replay "
             f"{pipeline.name} --dry-run` counts them",
         )
-    profile = load_profile(options.profile, pipeline.project_root)
     with connected(pipeline, profile) as (planned, client), closing(Bus()) as bus:
         bus.subscribe(Console())
         topic = DeadLetterTopic(planned, client, profile.names.prefix, profile.state.root)

@@ -13,8 +13,7 @@ import eos
 from eos.audit.reader import walk
 from eos.audit.table import TransactionsTable
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import audit_location, find_pipeline, since
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import audit_location, find_chosen, since
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
 from eos.inspect.audit_live import ClusterState, live
@@ -28,8 +27,7 @@ from eos.report.units import time
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline, options.profile)
-    profile = load_profile(options.profile, pipeline.project_root)
+    pipeline, profile = find_chosen(options)
     location = audit_location(profile)
     begin = since(options.since)
     names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names

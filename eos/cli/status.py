@@ -8,7 +8,7 @@ import shlex
 from functools import partial
 
 from eos.cli.connection import client_of
-from eos.cli.pipeline_argument import find_pipeline, project_of_cwd
+from eos.cli.pipeline_argument import find_chosen, project_of_cwd
 from eos.cli.watch import Look, watch
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
@@ -35,8 +35,7 @@ def run(options: argparse.Namespace) -> int:
 def _look(options: argparse.Namespace) -> Look:
     if options.pipeline is None:
         return _list(options.profile)
-    pipeline = find_pipeline(options.pipeline, options.profile)
-    profile = load_profile(options.profile, pipeline.project_root)
+    pipeline, profile = find_chosen(options)
     # The pipeline as in a suggested next command, which needs the same profile.
     name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])
     addresses = profile.kafka.bootstrap

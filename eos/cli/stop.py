@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import find_pipeline
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import find_chosen
 from eos.config.model import PipelineFile, Profile
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
@@ -31,8 +30,7 @@ _WRITES_MS_MAX = 2_000  # a process that has acquired the lock writes its name w
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline, options.profile)
-    profile = load_profile(options.profile, pipeline.project_root)
+    pipeline, profile = find_chosen(options)
     names = Names.of(profile.names.prefix, pipeline.name, profile.state.root)
     began = time.monotonic()
     if not names.lock:

@@ -18,8 +18,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
 from eos.cli.connection import connected
-from eos.cli.pipeline_argument import find_pipeline
-from eos.config.load import load_profile
+from eos.cli.pipeline_argument import find_chosen
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
 from eos.finding import FindingKind, Witness
@@ -43,8 +42,7 @@ _MORE = "more findings in earlier verifications"
 
 
 def run(options: argparse.Namespace) -> int:
-    pipeline = find_pipeline(options.pipeline, options.profile)
-    profile = load_profile(options.profile, pipeline.project_root)
+    pipeline, profile = find_chosen(options)
     with connected(pipeline, profile) as (planned, client):
         rendered = _verify(planned, profile, client, options)
     if options.json:

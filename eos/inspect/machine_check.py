@@ -198,3 +198,26 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
         yield note("ports", problems, "the others respond; a run needs one of them to connect")
     else:
         yield ok("ports", f"{', '.join(answers)} {'listens' if len(answers) == 1 else 'listen'}")
+
+
+def audit(profile: ProfileFile) -> Iterator[Check]:
+    """Yield the check that the audit table can be read."""
+    yield from checked("audit", lambda: _audit(profile))
+
+
+def _audit(profile: ProfileFile) -> Check:
+    if not profile.audit.transactions:
+        return note("audit", "off: `audit: {transactions: false}` in the profile")
+    from eos.audit.updater import location_of  # late: it imports Delta, which takes time
+
+    location = location_of(profile)
+    if location is None:
+        reason = "there is no table: the state root is neither a local folder nor a bucket of S3"
+        remedy = "set `audit: {transactions: false}` in the profile to remove this note"
+        return note("audit", reason, remedy)
+    if not location.files("_delta_log"):
+        return ok("audit", f"{location}: the first run creates it")
+    from eos.audit.table import TransactionsTable
+
+    rows = TransactionsTable(location).query("SELECT count(*) AS n FROM transactions")
+    return ok("audit", f"{location}: {rows[0]['n']:,} rows")

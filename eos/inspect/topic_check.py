@@ -22,9 +22,8 @@ from eos.plural import plural
 from eos.startup.source_state import source_client
 from eos.startup.topic_lookup import source_topics
 
-_SOURCE = ("READ",)
-_TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md has the reasons
-_LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
+_SOURCE: tuple[str, ...] = ("READ",)
+_WRITTEN: tuple[str, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md says why
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
@@ -34,8 +33,7 @@ def topics(client: KafkaClient, planned: Plan) -> Iterator[Check]:
     for topic in planned.sink_topics:
         yield from checked("target", partial(_target, client, planned, topic))
     read = dict.fromkeys(planned.source_topics, _SOURCE)
-    required: dict[str, tuple[str, ...]] = dict.fromkeys(planned.sink_topics, _TARGET)
-    required[names.ledger] = _LEDGER
+    required = dict.fromkeys((*planned.sink_topics, names.ledger), _WRITTEN)
     principal_name = principal(planned.security) or PRINCIPAL
     if planned.source_cluster is None:
         required = {**read, **required}

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from eos.faults import Dies
 from eos.observe import events
@@ -51,13 +51,6 @@ _STEPS = {
 }
 
 
-class StopRequest(Protocol):
-    """State of the request to stop a run."""
-
-    @property
-    def is_requested(self) -> bool: ...
-
-
 class ProgressLine:
     """The progress line of a run.
 
@@ -70,12 +63,13 @@ class ProgressLine:
         stream: TextIO,
         terminal: Terminal,
         clock: Callable[[], float] = time.monotonic,
+        is_asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         # Late: without a terminal rich is not needed.
         from eos.observe.bottom_line import BottomLine
 
         self.lag: Callable[[], int | None] = lambda: None
-        self.is_asked_to_stop: Callable[[], bool] = lambda: False
+        self.is_asked_to_stop = is_asked_to_stop
         self._pipeline, self._clock = pipeline, clock
         self._bottom = BottomLine(stream, terminal)
         self._console = Console(self._bottom.above, has_colour=True)
@@ -240,7 +234,7 @@ class _ReportedPlan:
 
 @contextmanager
 def show_events(
-    bus: Bus, pipeline: str, stop: StopRequest | None = None
+    bus: Bus, pipeline: str, is_asked_to_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[ProgressLine | None]:
     """Print the events of `bus` on stderr within the context.
 
@@ -252,9 +246,8 @@ def show_events(
         return
     from eos.observe.bottom_line import Terminal
 
-    live = ProgressLine(pipeline, sys.stderr, Terminal(int(columns), device))
-    if stop is not None:
-        live.is_asked_to_stop = lambda: stop.is_requested
+    terminal = Terminal(int(columns), device)
+    live = ProgressLine(pipeline, sys.stderr, terminal, is_asked_to_stop=is_asked_to_stop)
     bus.subscribe(live)
     live.start()
     try:

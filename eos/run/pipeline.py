@@ -145,7 +145,7 @@ def run_once(prepared: PreparedRun, options: RunOptions, host: Host) -> None:
 def _shown(bus: Bus, pipeline: str, host: Host) -> AbstractContextManager[ProgressLine | None]:
     """Print the run's events. Only a process with one pipeline has a progress line."""
     if host.shared is None:
-        return show_events(bus, pipeline, host.stopping)
+        return show_events(bus, pipeline, lambda: host.stopping.is_requested)
     bus.subscribe(Console(pipeline=pipeline))
     bus.subscribe(host.shared.note)
     return nullcontext()
