@@ -29,7 +29,7 @@ from eos.kafka.records.sizes import Layout, layout
 from eos.kafka.records.varint import Ints
 
 __all__ = ["HEADER_BYTES", "BatchSpan", "Columns", "EncodedBatch", "encode", "encode_spans"]
-__all__ += ["record_count", "stamp"]
+__all__ += ["stamp"]
 
 # base offset, length, leader epoch, magic | crc | attributes, last offset delta, base timestamp,
 # max timestamp | producer id, epoch, base sequence | records. The CRC covers all bytes after it.
@@ -38,11 +38,10 @@ _CRC = struct.Struct(">I")
 _TAIL = struct.Struct(">hiqqqhii")
 _IDENTITY = struct.Struct(">qhi")
 _ATTRIBUTES = struct.Struct(">h")
-_COUNT = struct.Struct(">i")
 _LAST_MS = struct.Struct(">q")
 
 HEADER_BYTES = 61
-_CRC_AT, _TAIL_AT, _LAST_MS_AT, _IDENTITY_AT, _COUNT_AT = 17, 21, 35, 43, 57
+_CRC_AT, _TAIL_AT, _LAST_MS_AT, _IDENTITY_AT = 17, 21, 35, 43
 _LENGTH_COUNTS_FROM = 12  # the length field counts the bytes from here on
 _TRANSACTIONAL = 0x10
 _NO_LIMIT = 2**31 - 1
@@ -117,10 +116,6 @@ def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
 def last_ms(blob: Any) -> int:
     """Return the largest timestamp of a record batch's records."""
     return int(_LAST_MS.unpack_from(blob, _LAST_MS_AT)[0])
-
-
-def record_count(blob: Any) -> int:
-    return int(_COUNT.unpack_from(blob, _COUNT_AT)[0])
 
 
 def _contents(rows: Layout | NativeRows, spans: Sequence[BatchSpan]) -> Iterator[tuple[Ints, int]]:
