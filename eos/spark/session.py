@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
-from eos.kafka.records.column_reader import BYTES_LIMIT
 from eos.local.java import AVRO_LIMITS, is_one_jvm
 
 if TYPE_CHECKING:
@@ -195,6 +194,9 @@ def arrow_limits(spark: SparkSession) -> tuple[int, int]:
 
     Spark reads sizes such as "8m", and takes 0 rows or less as "no limit". The reader has buffers
     for the rows of a batch, so it has a limit always."""
+    # late: it imports Arrow, and `eos doctor` reads only this module's settings
+    from eos.kafka.records.column_reader import BYTES_LIMIT
+
     rows = int(str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")))
     size = str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))
     if not size.isdecimal():
