@@ -19,6 +19,7 @@ from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import TopicInfo
 from eos.kafka.fetch import FetchedBytes
+from eos.kafka.read_errors import unreadable
 from eos.kafka.records.batch_headers import (
     Batch,
     BatchHeader,
@@ -167,6 +168,8 @@ class Reader:
             ahead = None
             read = list(batches(fetched.blob))
             following = next_offset(read)
+            if fetched.blob and (following is None or following <= position):
+                raise unreadable(at, position, "it contains no complete record batch")
             if following is None:
                 tries += 1
                 position = max(position, self._begins_later(at, position, tries))
