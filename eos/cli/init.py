@@ -13,7 +13,7 @@ from pathlib import Path
 
 import eos
 from eos.config.load import load_pipeline, load_profile
-from eos.config.schema import File, schema_of
+from eos.config.schema import schema_of
 from eos.errors import UsageError
 
 _TEMPLATE = Path(__file__).parent / "template"
@@ -92,7 +92,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 def files(name: str) -> Mapping[str, str]:
     """Return the text of each file of a new project, by path. `name` is the pipeline's name."""
     found = _filled(_FILES, name)
-    found["conf/pipeline.schema.json"] = schema_of(File.pipeline)
+    found["conf/pipeline.schema.json"] = schema_of("pipeline")
     found["requirements.txt"] = f"{requirement()}\n"
     found[f"pipelines/{name}/__init__.py"] = found["pipelines/__init__.py"] = ""
     return found

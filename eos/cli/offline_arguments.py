@@ -7,7 +7,7 @@ module imports nothing that takes time.
 from __future__ import annotations
 
 from eos.cli.parser import Parser, number
-from eos.config.schema import File
+from eos.config.schema import KINDS
 from eos.launch.options import FLAGS, VALUES
 from eos.launch.spark_options import WITH_VALUE
 from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS, SPARK_VERSIONS
@@ -184,9 +184,8 @@ def _files(eos: Parser) -> None:
     test.add_profile("profile with the Spark settings: conf/NAME.yaml, or a path")
     test.add_json()
     schema = eos.add_verb("schema", "Print the JSON Schema of a file, for editors.", _SCHEMA)
-    kinds = [each.value for each in File]
     schema.add_argument(
-        "of", nargs="?", choices=kinds, default=kinds[0], help="type of file (default: pipeline)"
+        "of", nargs="?", choices=KINDS, default=KINDS[0], help="type of file (default: pipeline)"
     )
     schema.add_flag("--markdown", "print a page with all keys of both file types")
 

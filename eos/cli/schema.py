@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eos.config.schema import File, schema_of
+from eos.config.schema import schema_of
 
 
 def run(options: argparse.Namespace) -> int:
@@ -13,5 +13,5 @@ def run(options: argparse.Namespace) -> int:
 
         print(reference(), end="")
     else:
-        print(schema_of(File(options.of)), end="")
+        print(schema_of(options.of), end="")
     return 0

@@ -49,10 +49,11 @@ def ensure_native(*, is_forced: bool = False) -> library.Status:
                 reason = _built()
                 failed.unlink(missing_ok=True)
                 if reason:
-                    _write(failed, reason)
+                    with open(failed, "w", encoding="utf-8", opener=private_files.opener) as file:
+                        file.write(f"{reason}\n")
                 found = library.find()
     except (OSError, EosError) as error:
-        _say(f"the native library was not built: {error}")
+        log_lines.write(f"the native library was not built: {error}")
     return found
 
 
@@ -87,7 +88,7 @@ def _built() -> str:
         except build.BuildError as error:
             reasons.append(str(error))
     reason = "; ".join(reasons)
-    _say(f"the native library was not built, so runs are slower: {reason}")
+    log_lines.write(f"the native library was not built, so runs are slower: {reason}")
     return reason
 
 
@@ -116,7 +117,7 @@ def _of_wheel() -> Iterator[tuple[list[str], dict[str, str]]]:
     delete it, since it is large."""
     if is_offline():
         raise build.BuildError(f"{build.NO_COMPILER}; `eos fetch` downloads one and builds it")
-    _say("downloading a C compiler for the native library (once, about 100 MB)")
+    log_lines.write("downloading a C compiler for the native library (once, about 100 MB)")
     with tempfile.TemporaryDirectory(prefix="compiler-", dir=library.cache_folder()) as name:
         try:
             done = subprocess.run(
@@ -143,23 +144,13 @@ def _pip() -> list[str]:
     return [*pip, *bounds, *hashed]
 
 
-def _write(path: Path, text: str) -> None:
-    with open(path, "w", encoding="utf-8", opener=private_files.opener) as file:
-        file.write(f"{text}\n")
-
-
-def _say(text: str) -> None:
-    log_lines.write(text)
-
-
-def main() -> int:
+def main() -> None:
     found = ensure_native(is_forced=True)
     if found.library is None:
-        _say(f"no native library: {found.problem}")
-        return 0
-    _say(f"native library ({found.origin}: {found.path})")
-    return 0
+        log_lines.write(f"no native library: {found.problem}")
+    else:
+        log_lines.write(f"native library ({found.origin}: {found.path})")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

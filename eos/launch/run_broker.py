@@ -7,7 +7,6 @@ into the file once the broker serves and has the records of the demo.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,12 +19,11 @@ class LocalKafka:
     """The embedded broker of one run, and the demo of its pipeline.
 
     `pipeline` is None if the run has several: their demos are not loaded. `address` is the file for
-    which the driver waits. `timing` reports the steps of the startup."""
+    which the driver waits."""
 
     kafka: EmbeddedKafka
     pipeline: Path | None
     address: Path
-    timing: Callable[[str], None]
     demo: Demo | None = field(default=None, init=False)
     loaded: LoadedRecords | None = field(default=None, init=False)
 
@@ -35,13 +33,10 @@ class LocalKafka:
         Do nothing if the file exists: a run with --demo-crash starts a second driver."""
         if self.address.exists():
             return
-        self.timing("starting the broker")
         self.kafka.start()
-        self.timing("the broker serves")
         if self.pipeline is not None:
             self.demo = find_demo(self.pipeline, self.kafka.bootstrap)
         self.loaded = self.demo.load() if self.demo else None
         unfinished = self.address.with_suffix(".new")
         unfinished.write_text(self.kafka.bootstrap, encoding="ascii")
         unfinished.replace(self.address)
-        self.timing("the driver may begin")

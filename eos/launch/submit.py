@@ -93,7 +93,7 @@ class Application:
         if self.local is not None:
             self.local.serve()
         else:
-            report_silent(self.bootstrap, say)
+            report_silent(self.bootstrap, log_lines.write)
 
 
 def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
@@ -138,14 +138,15 @@ def _submit(options: Options, validate: Validator | None) -> int:
         folder = spark.local_dir(profile.spark.conf, options.spark)
         run = stack.enter_context(scratch(folder))
         app = _application(options, profile, pipelines, found, java, local, logs, run, mode)
-        _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
         seconds = time.monotonic() - started
         if code == 0 and local and local.demo and local.loaded:
             return local.demo.report(seconds, local.loaded.already, options.as_json)
         if code and mode is None:
-            say(f"the driver ended with exit code {code}; Spark's logs are in {app.logs}")
+            log_lines.write(
+                f"the driver ended with exit code {code}; Spark's logs are in {app.logs}"
+            )
         return code
 
 
@@ -206,11 +207,11 @@ def _logs(options: Options, profile: ProfileFile) -> Path:
 @contextlib.contextmanager
 def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
     kafka = EmbeddedKafka(profile.local_root / "broker")
-    say(f"embedded Kafka broker, data in {kafka.root}")
+    log_lines.write(f"embedded Kafka broker, data in {kafka.root}")
     with tempfile.TemporaryDirectory(prefix="eos-") as folder:
         try:
             demo_of = None if options.are_several else options.pipelines[0]
-            yield LocalKafka(kafka, demo_of, Path(folder) / "address", _timing)
+            yield LocalKafka(kafka, demo_of, Path(folder) / "address")
         finally:
             kafka.stop()
 
@@ -288,24 +289,14 @@ def _run_with_crash(app: Application) -> int:
     code = app.run(EOS_CRASH_AT=CRASH_POINT, EOS_CRASH_LOG=str(log))
     if not log.exists():
         if code == 0:
-            say("no new records, so there was no transaction to crash in")
+            log_lines.write("no new records, so there was no transaction to crash in")
         return code
-    say(f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})")
-    say("starting it again")
+    log_lines.write(
+        f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})"
+    )
+    log_lines.write("starting it again")
     return app.run()
 
-
-def _timing(what: str) -> None:
-    """If EOS_TIMING is set, print a step's name and the seconds since the launcher started."""
-    if os.environ.get("EOS_TIMING"):
-        say(f"timing: {what} after {time.clock_gettime(time.CLOCK_MONOTONIC) - _STARTED:.2f} s")
-
-
-def say(text: str) -> None:
-    log_lines.write(text)
-
-
-_STARTED = time.clock_gettime(time.CLOCK_MONOTONIC)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

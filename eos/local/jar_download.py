@@ -70,7 +70,7 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
         f"{plural(len(jars), 'jar')} ({megabytes:.0f} MB) must be downloaded to {folder}",
         f"copy the jars from the same folder of another machine to {folder}",
     )
-    _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
+    log_lines.write(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
     started = time.monotonic()
     _forget_old_work(folder)
     with tempfile.TemporaryDirectory(prefix="work-", dir=folder) as name:
@@ -79,7 +79,7 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
         missing = [jar for jar in jars if not (folder / jar.name).exists()]
         if missing:
             raise _failure(missing, failures, work, is_late=is_late)
-    _say(f"downloaded and verified in {time.monotonic() - started:.1f} s")
+    log_lines.write(f"downloaded and verified in {time.monotonic() - started:.1f} s")
 
 
 def resolve(coordinates: Sequence[str], work: Path) -> dict[str, Path]:
@@ -250,7 +250,3 @@ def _forget_old_work(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _WORK_AGE_S_MAX:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _say(text: str) -> None:
-    log_lines.write(text)

@@ -92,9 +92,6 @@ class Connection:
     _tls: ssl.SSLContext | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Connection, (self.url, self.files)
-
     def __del__(self) -> None:
         self.close()
 

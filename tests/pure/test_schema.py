@@ -13,17 +13,17 @@ from eos.cli.lint import find
 from eos.config.reference import reference
 from eos.config.registry import Registry
 from eos.config.rejected_records import Rule
-from eos.config.schema import File, schema_of
+from eos.config.schema import KINDS, schema_of
 from eos.config.sink import KafkaSink
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
 
 
-@pytest.mark.parametrize("of", list(File))
-def test_the_file_in_conf_is_not_stale(of: File) -> None:
-    written = (ROOT / "conf" / f"{of.value}.schema.json").read_text()
-    assert written == schema_of(of), f"run: eos schema {of.value} > conf/{of.value}.schema.json"
+@pytest.mark.parametrize("of", KINDS)
+def test_the_file_in_conf_is_not_stale(of: str) -> None:
+    written = (ROOT / "conf" / f"{of}.schema.json").read_text()
+    assert written == schema_of(of), f"run: eos schema {of} > conf/{of}.schema.json"
 
 
 def test_the_reference_is_not_stale() -> None:
@@ -46,7 +46,7 @@ def test_the_reference_has_every_key_where_it_says_it_is() -> None:
 
 
 def test_every_key_of_the_examples_is_in_the_schema() -> None:
-    schema = json.loads(schema_of(File.pipeline))
+    schema = json.loads(schema_of("pipeline"))
     for path in EXAMPLES:
         for key in yaml.safe_load(path.read_text()):
             assert key in schema["properties"], f"{path}: {key}"
