@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
@@ -14,9 +15,11 @@ from support.kafka import kafka_io
 from support.kafka.varied_topics import expected, ranges_of, read_ranges
 
 from eos.deadline import Deadline
-from eos.kafka import fetch_wire
+from eos.kafka import fetch_wire, record_reader
+from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.exclusive_connection import ExclusiveConnection
+from eos.kafka.fetch import fetch_once
 from eos.kafka.fetch_wire import FetchResponse
 from eos.kafka.settings import KafkaSettings
 from eos.local.embedded_kafka import EmbeddedKafka
@@ -88,6 +91,26 @@ def test_a_throttled_reader_sends_nothing_before_its_time(
     assert rows == expected(broker.bootstrap, ranges)
     assert early == []
     assert sum(throttled_ms) > 0
+
+
+def test_a_throttled_reader_of_single_records_waits_and_reads_all(
+    broker: EmbeddedKafka, limited: KafkaClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a ledger. A throttled response has no partitions."""
+    fill(broker.bootstrap, name, TOPIC_BYTES, 5_000)
+    found: list[object] = []
+
+    def watched(*args: Any) -> Any:
+        found.append(fetch_once(*args))
+        return found[-1]
+
+    monkeypatch.setattr(record_reader, "fetch_once", watched)
+    end = TOPIC_BYTES // 5_000 // 2
+    for number in range(2):
+        tp, deadline = TopicPartition(name, number), Deadline.after_ms(300_000)
+        records = limited.read_records(tp, 0, end, committed=True, deadline=deadline)
+        assert [each.offset for each in records] == list(range(end))
+    assert None in found
 
 
 _CHILD = """
