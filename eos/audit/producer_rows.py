@@ -33,7 +33,6 @@ from eos.producers.state import ProducerState, Range
 PRODUCERS_SCHEMA_VERSION = 1
 KNOWN, UNKNOWN = "known", "unknown"
 _STATE = ("epoch", "first", "last", "run", "at_ms")
-_DEDUP = producer_table.schema(pa.int64(), pa.int32())
 _BATCH = pa.struct([(name, pa.int64()) for name in AppendedBatch._fields])
 _FINDING = pa.struct(
     [
@@ -58,7 +57,7 @@ PRODUCERS_SCHEMA = pa.schema(
         ("topic", pa.string()),  # null: the row of the transactional id
         ("partition", pa.int32()),
         ("producer_id", pa.int64()),
-        *[_DEDUP.field(name) for name in _STATE],
+        *[producer_table.SCHEMA.field(name) for name in _STATE],
         ("coordinator_epoch", pa.int32()),  # null if unknown
         ("batches_epoch", pa.int32()),  # of `batches`: the newest epoch that wrote
         ("batches", pa.list_(_BATCH)),

@@ -56,7 +56,6 @@ def decide(
     if len(at):
         columns = {
             "producer": array_of(rows[sent.who[at]], pa.int32()),
-            "partition": array_of(np.zeros(len(at)), pa.int32()),
             "epoch": longs(sent.epoch[at]),
             "first": longs(sent.sequence[at]),
             "last": longs(sent.sequence[at]),

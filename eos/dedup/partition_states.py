@@ -29,7 +29,6 @@ from eos.producers.sequences import Flags, Ints
 _NONE = -1  # no number; if `last` has this value, the row has no state, and the next number is 0
 # The columns to read from a file: `first` equals `last` there, so it is left out.
 READ = pa.schema([each for each in STATES if each.name != "first"])
-_BY_ROW = tables.schema(pa.int32(), pa.int32())
 
 
 class PartitionStates:
@@ -95,8 +94,8 @@ class PartitionStates:
 
         The column `producer` has row numbers. Rows without a state are left out."""
         rows = rows[self._has_state[rows]]
-        names = array_of(rows, pa.int32()), array_of(np.zeros(len(rows)), pa.int32())
-        return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
+        columns = self._written(rows, in_full=True)
+        return pa.table([array_of(rows, pa.int32()), *columns], schema=tables.SCHEMA)
 
     def put(self, states: pa.Table) -> None:
         """Replace the states of the rows that the table names; it has the form of `states`."""

@@ -58,11 +58,11 @@ def decide_all(
 ) -> BatchVerdicts:
     """Return the verdict on each row of `events`, and the producers' states after all rows.
 
-    A row of `events` is a record or a record batch: its producer, partition and epoch, its first
-    and last sequence, and its time (`at_ms`). `states` are the producers' states before these rows,
-    with the schema of `eos.producers.table.schema`. If it is None, all producers are unknown.
+    A row of `events` is a record or a record batch: its producer's number and epoch, its first and
+    last sequence, and its time (`at_ms`). `states` are the producers' states before these rows,
+    with the schema `eos.producers.table.SCHEMA`. If it is None, all producers are unknown.
     """
-    known = tables.empty(events.schema) if states is None else states
+    known = tables.SCHEMA.empty_table() if states is None else states
     codes = [np.zeros(0, np.int8)]
     for start in range(0, events.num_rows, _ROWS_MAX):
         part, known = _decided(events.slice(start, _ROWS_MAX), known, rules)
@@ -73,7 +73,7 @@ def decide_all(
 def _decided(
     events: pa.Table, states: pa.Table, rules: Rules
 ) -> tuple[npt.NDArray[np.int8], pa.Table]:
-    rows, old, keys, others = tables.opened(events, states)
+    rows, old, producers, others = tables.opened(events, states)
     _require_valid(rows, rules)
     epochs = _Epochs.of(rows, old, rules)
     codes = np.where(epochs.is_fenced, _FENCED, _GAP).astype(np.int8)
@@ -87,7 +87,7 @@ def _decided(
     far = np.unique(links.group[links.is_far])
     if len(far):
         new = new.replaced(_one_by_one(far, rows, old, codes, rules))
-    return codes[rows.place], tables.closed(new, keys, others)
+    return codes[rows.place], tables.closed(new, producers, others)
 
 
 def _require_valid(rows: Events, rules: Rules) -> None:

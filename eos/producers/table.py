@@ -15,7 +15,17 @@ from eos.arrow import array_of, ints_of, longs, values_of
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import ProducerState, Range
 
-_KEYS = ("producer", "partition")
+# A producer on one partition has a number, which the caller chooses.
+SCHEMA = pa.schema(
+    [
+        ("producer", pa.int32()),
+        ("epoch", pa.int64()),
+        ("first", pa.list_(pa.int64())),
+        ("last", pa.list_(pa.int64())),
+        ("run", pa.int64()),
+        ("at_ms", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,36 +102,15 @@ class States:
         )
 
 
-def schema(producer: pa.DataType, partition: pa.DataType) -> pa.Schema:
-    return pa.schema(
-        [
-            ("producer", producer),
-            ("partition", partition),
-            ("epoch", pa.int64()),
-            ("first", pa.list_(pa.int64())),
-            ("last", pa.list_(pa.int64())),
-            ("run", pa.int64()),
-            ("at_ms", pa.int64()),
-        ]
-    )
-
-
-def empty(events: pa.Schema) -> pa.Table:
-    """Return an empty table of states, for the types of producer and partition in `events`."""
-    kinds = [_plain(events.field(name).type) for name in _KEYS]
-    return schema(*kinds).empty_table()
-
-
-def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:
-    """Group the events by producer and partition. Return these four:
+def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, Ints, pa.Table]:
+    """Group the events by producer. Return these four:
 
     - the events, sorted by group
     - the previous states of these groups
-    - the groups' keys (producer and partition)
+    - the groups' producers
     - the states of all producers without events
     """
-    codes = _codes(events, states)
-    of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
+    of_state, of_row = _numbers(states, "producer"), _numbers(events, "producer")
     order = np.argsort(of_row, kind="stable")
     is_first = np.diff(of_row[order], prepend=-1) != 0
     starts = np.flatnonzero(is_first)
@@ -133,31 +122,30 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
     )
     group, ends = np.cumsum(is_first) - 1, np.cumsum(sizes)
     rows = Events(group, epoch, first, last, at_ms, place, sizes, ends)
-    keys = events.select(_KEYS).take(longs(order[starts]))
     spot = np.minimum(np.searchsorted(found, of_state), len(found) - 1)
     is_found = found[spot] == of_state
     others = states.filter(array_of(~is_found, pa.bool_()))
     return (
         rows,
         _arrays(states.filter(array_of(is_found, pa.bool_())), spot[is_found], len(found)),
-        keys,
+        found,
         others,
     )
 
 
-def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the table of all states. `states` are those of the groups, `keys` and `others` are as
-    `opened` returned them."""
+def closed(states: States, producers: Ints, others: pa.Table) -> pa.Table:
+    """Return the table of all states. `states` are those of the groups, `producers` and `others`
+    are as `opened` returned them."""
     offsets = array_of(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
     columns = [
-        *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
+        array_of(producers, pa.int32()),
         longs(states.epoch),
         pa.ListArray.from_arrays(offsets, longs(states.first)),
         pa.ListArray.from_arrays(offsets, longs(states.last)),
         longs(states.run),
         longs(states.at_ms),
     ]
-    result = pa.table(columns, schema=others.schema).filter(array_of(states.is_known, pa.bool_()))
+    result = pa.table(columns, schema=SCHEMA).filter(array_of(states.is_known, pa.bool_()))
     return pa.concat_tables([others, result]).combine_chunks()
 
 
@@ -184,30 +172,6 @@ def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
         run=spread("run"),
         at_ms=spread("at_ms"),
     )
-
-
-def _codes(events: pa.Table, states: pa.Table) -> Ints:
-    """Return one number per pair of producer and partition: first for the rows of `states`, then
-    for those of `events`."""
-    found = np.zeros(states.num_rows + events.num_rows, np.int64)
-    for name in _KEYS:
-        kind = _plain(events.schema.field(name).type)
-        both = [table.column(name).cast(kind).combine_chunks() for table in (states, events)]
-        if sum(each.null_count for each in both):
-            raise ValueError(
-                f"{name} is null in some rows: each row needs a producer and a partition"
-            )
-        encoded = pa.concat_arrays([_whole(each) for each in both]).dictionary_encode()
-        found = found * max(1, len(encoded.dictionary)) + ints_of(encoded.indices)
-    return found
-
-
-def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _numbers(table: pa.Table, name: str) -> Ints:

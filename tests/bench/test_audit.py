@@ -141,8 +141,7 @@ def test_verdicts(figures: Figures) -> None:
     producer = np.arange(count) % producers
     events = pa.table(
         {
-            "producer": pa.array(producer).cast(pa.string()),
-            "partition": pa.array(np.zeros(count, np.int32)),
+            "producer": pa.array(producer, pa.int32()),
             "epoch": np.zeros(count, np.int64),
             "first": np.arange(count) // producers,
             "last": np.arange(count) // producers,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.errors import examples
 
 from eos.producers import batch
-from eos.producers import table as producer_table
 from eos.producers.batch import decide_all
 from eos.producers.state import (
     UNWRAPPED,
@@ -23,6 +22,7 @@ from eos.producers.state import (
     decide,
     marked,
 )
+from eos.producers.table import SCHEMA
 
 GAP, UNKNOWN = Verdict.GAP, Verdict.UNKNOWN_PRODUCER
 CIRCLE = 2**31
@@ -118,11 +118,10 @@ def one_by_one(found, given_rules, states=None):
     return verdicts, {key: state for key, state in states.items() if state is not None}
 
 
-def table(found, name=lambda n: f"p{n}"):
+def table(found):
     return pa.table(
         {
-            "producer": pa.array([name(producer) for producer, _, _ in found], pa.string()),
-            "partition": pa.array([partition for _, partition, _ in found], pa.int32()),
+            "producer": pa.array([2 * producer + at for producer, at, _ in found], pa.int32()),
             **{
                 field: pa.array([getattr(one, field) for _, _, one in found], pa.int64())
                 for field in SequenceEvent._fields
@@ -131,9 +130,9 @@ def table(found, name=lambda n: f"p{n}"):
     )
 
 
-def states_of(found: pa.Table, name=lambda text: int(text[1:])):
+def states_of(found: pa.Table):
     return {
-        (name(row["producer"]), row["partition"]): ProducerState(
+        divmod(row["producer"], 2): ProducerState(
             row["epoch"],
             tuple(Range(*each) for each in zip(row["first"], row["last"], strict=True)),
             row["run"],
@@ -208,9 +207,8 @@ def test_numbers_of_64_bits_that_never_wrap_get_the_same_verdicts(data, accepted
 @given(sent(most=12), st.integers(0, 3), rules)
 def test_a_marker_opens_its_epoch(found, epoch, given_rules):
     state = marked(None, epoch)
-    known = producer_table.empty(table(found).schema)
-    row = {"producer": "p0", "partition": 0, "epoch": epoch, "first": [], "last": []}
-    known = pa.Table.from_pylist([{**row, "run": 0, "at_ms": 0}], known.schema)
+    row = {"producer": 0, "epoch": epoch, "first": [], "last": [], "run": 0, "at_ms": 0}
+    known = pa.Table.from_pylist([row], SCHEMA)
     verdicts, states = one_by_one(found, given_rules, {(0, 0): state})
     decided = decide_all(table(found), known, given_rules)
     assert [VERDICTS[code] for code in decided.codes] == verdicts
