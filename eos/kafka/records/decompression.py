@@ -15,7 +15,6 @@ from typing import Any
 import cramjam
 import lz4.frame
 import numpy as np
-import pyarrow as pa
 import zstandard
 
 from eos.kafka.compression_type import Codec
@@ -76,7 +75,7 @@ def _fast(codec: int, payload: memoryview, scratch: Scratch) -> memoryview | Non
     if codec == Codec.ZSTD.value:
         return _whole_frame(payload, zstd_bound(payload), _zstd_into, scratch)
     if codec == Codec.SNAPPY.value:
-        return _snappy_into(payload, scratch)
+        return _snappy_into(payload, scratch, _SCRATCH_BYTES_MAX)
     return None
 
 
@@ -100,14 +99,17 @@ def _zstd_into(payload: memoryview, room: Any) -> int:
         return int(reader.readinto(room))
 
 
-def _snappy_into(payload: memoryview, scratch: Scratch) -> memoryview | None:
+def _snappy_into(payload: memoryview, scratch: Scratch, size_max: int) -> memoryview | None:
+    """Decompress snappy-java's stream of blocks, or the one plain block of other clients.
+
+    Return None above `size_max` bytes, or if a block has another size than it claims."""
     blocks, total = [], 0
     for at, size in _snappy_blocks(payload):
         plain = _snappy_size(payload, at)
         blocks.append((payload[at : at + size], total, total + plain))
         total += plain
-    if total > _SCRATCH_BYTES_MAX:
-        return None
+        if total > size_max:
+            return None
     room = memoryview(scratch.at_least(total))
     for block, start, end in blocks:
         if cramjam.snappy.decompress_raw_into(block, room[start:end]) != end - start:
@@ -128,6 +130,7 @@ def unpack(codec: int, payload: Any) -> bytes:
         MemoryError,  # the header claims a size that does not fit
         zlib.error,
         struct.error,
+        cramjam.DecompressionError,
     ) as error:
         raise BrokenPayloadError(f"{type(error).__name__}: {error}") from error
     except zstandard.ZstdError as error:
@@ -144,7 +147,10 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
         return _require_complete(gzip.decompress(payload, BYTES_MAX), gzip)
     if codec is Codec.ZSTD:
         return _zstd(bytes(payload))
-    return _snappy(bytes(payload))
+    found = _snappy_into(memoryview(payload), Scratch(), BYTES_MAX)
+    if found is None:
+        raise BrokenPayloadError(f"more than {BYTES_MAX} bytes, or a block of another size")
+    return bytes(found)
 
 
 def _require_complete(data: bytes | bytearray, stream: Any) -> bytes:
@@ -180,18 +186,6 @@ def _zstd_codec() -> Any:
     return zstandard.ZstdDecompressor()
 
 
-def _snappy(payload: bytes) -> bytes:
-    """Decompress snappy-java's stream of blocks, or the one plain block of other clients."""
-    pieces, total = [], 0
-    for at, size in _snappy_blocks(payload):
-        plain = _snappy_size(payload, at)
-        total += plain
-        if total > BYTES_MAX:
-            raise BrokenPayloadError(f"more than {BYTES_MAX} bytes")
-        pieces.append(_arrow_snappy().decompress(payload[at : at + size], plain, asbytes=True))
-    return b"".join(pieces)
-
-
 def _snappy_blocks(payload: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Yield the start and the size of each block."""
     if payload[: len(_XERIAL)] != _XERIAL:
@@ -219,8 +213,3 @@ def _snappy_size(payload: bytes | memoryview, at: int) -> int:
             return size
         at += 1
     raise BrokenPayloadError(f"a block of {size} bytes")
-
-
-@cache
-def _arrow_snappy() -> Any:
-    return pa.Codec("snappy")
