@@ -6,14 +6,19 @@ columns.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from eos.encode.sink_spec import Partitioner
 from eos.kafka.records.columns import Blobs
 from eos.kafka.records.murmur2 import murmur2
+from eos.kafka.records.native_rows import SourceColumn
 from eos.kafka.records.varint import Ints
+from eos.native import library
+from eos.native.structs import address
 
 # Records without a key are assigned in runs of at least this size, however many partitions there
 # are. Kafka's own producer changes the partition at the same size (batch.size).
@@ -34,6 +39,23 @@ class Turn:
         first = self.next
         self.next += many
         return first
+
+
+def all_by_key(keys: Any, name: str, count: int) -> Ints | None:
+    """Return each key's partition like `by_key`, but directly from an Arrow column.
+
+    Return None if a key is null, or without the native library. `name` is the column's name in
+    errors.
+    """
+    native = library.load()
+    if native is None:
+        return None
+    column = SourceColumn(keys, name)
+    chosen: Ints = np.empty(len(keys), np.int64)
+    nulls = native.eos_partition(ctypes.byref(column.struct), count, address(chosen))
+    if nulls < 0:
+        raise ValueError(f"column {name} is no valid Arrow array")
+    return None if nulls else chosen
 
 
 def by_key(keys: Blobs, count: int) -> Ints:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, values_of
-from eos.encode.partitioner import Turn, partitions
+from eos.encode.partitioner import Turn, all_by_key, partitions
 from eos.encode.record_errors import Refusal
-from eos.encode.sink_spec import SinkSpec
+from eos.encode.sink_spec import Partitioner, SinkSpec
 from eos.errors import UsageError
 from eos.kafka.records.columns import Columns, blobs
 from eos.kafka.records.varint import Ints
@@ -57,6 +57,11 @@ def targets_of(
     `turns` has, by topic, the sink's next partition for records without a key. The caller keeps it
     between chunks.
     """
+    if sink.topic is not None and sink.partition_column is None:
+        # Most sinks have one topic, and a key in each record. Then only the key column is needed.
+        found = _only_by_key(sink, columns, targets, sink.topic)
+        if found is not None:
+            return found
     keys = blobs(columns.key, sink.key_column)
     byte_counts = keys.byte_counts + blobs(columns.value, sink.value_column).byte_counts
     chosen = np.zeros(len(columns), np.int64)
@@ -78,6 +83,15 @@ def targets_of(
     if sink.partition_column is not None:
         _put_explicit(_column(rows, sink.partition_column), chosen, counts, refusal)
     return firsts + chosen
+
+
+def _only_by_key(sink: SinkSpec, columns: Columns, targets: Targets, topic: str) -> Ints | None:
+    if sink.partitioner is not Partitioner.KEY:
+        return None
+    chosen = all_by_key(columns.key, sink.key_column, targets.count(topic))
+    if chosen is not None:
+        chosen += targets.first(topic)
+    return chosen
 
 
 def _by_topic(

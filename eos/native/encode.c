@@ -293,3 +293,20 @@ EXPORT i64 eos_murmur2(const u8 *data, i64 size, const i64 *starts, const i64 *l
   }
   return 0;
 }
+
+/* Choose the partition of each key as Kafka's Java client does. Return how many keys are null; those
+   have no partition. */
+EXPORT i64 eos_partition(const struct source *key, i64 partitions, i64 *chosen) {
+  i64 nulls = 0;
+  if (partitions < 1 || partitions > I32_MAX) return INVALID;
+  for (i64 row = 0; row < key->rows; row++) {
+    struct field f;
+    TRY(get(key, row, &f));
+    if (f.length < 0) {
+      nulls++;
+      continue;
+    }
+    chosen[row] = (murmur2(f.data, f.length) & 0x7fffffff) % (u32)partitions;
+  }
+  return nulls;
+}

@@ -43,6 +43,7 @@ _FUNCTIONS = {
     "eos_measure": (_POINTER,),
     "eos_fit": (_POINTER, _INT),
     "eos_write": (_POINTER,),
+    "eos_partition": (_POINTER, _INT, _POINTER),
     "eos_murmur2": (_POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER),
     "eos_stamps": (_POINTER,),
     "eos_number": (_POINTER,),

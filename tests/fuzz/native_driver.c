@@ -277,6 +277,21 @@ static i64 hash_random(void) {
   return is_inside;
 }
 
+static i64 partition_random(void) {
+  int is_damaged = below(3) == 0;
+  struct source key = random_source(below(40), 30, is_damaged);
+  i64 count = below(3) ? 1 + below(300) : (i64)next_random(), *chosen = take(8 * key.rows);
+  for (i64 row = 0; row < key.rows; row++) chosen[row] = -1;
+  i64 nulls = eos_partition(&key, count, chosen);
+  require(nulls >= 0 || is_damaged || count < 1 || count > I32_MAX, "sound keys are refused");
+  for (i64 row = 0; nulls >= 0 && row < key.rows; row++) {
+    nulls -= chosen[row] == -1;
+    require(chosen[row] < count, "a partition");
+  }
+  require(nulls <= 0, "nulls");
+  return key.rows;
+}
+
 /* ---- dedup --------------------------------------------------------------------------------- */
 
 /* Bytes with few values, so that many names, numbers and ids are equal. */
@@ -499,7 +514,7 @@ int main(int count, char **words) {
     require(fread(sound, 1, (size_t)head[1], corpus) == (size_t)head[1], "a short corpus");
     for (i64 round = 0; round < rounds; round++) {
       records += decode_damaged(sound, head[1], head[0]);
-      rows += encode_random() + hash_random();
+      rows += encode_random() + hash_random() + partition_random();
       validated += stamps_random() + number_random() + crc_random();
       parsed += json_random();
       written += json_written_random();
