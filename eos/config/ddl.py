@@ -32,6 +32,12 @@ class Column(NamedTuple):
     kind: str = ""  # the first word of its type, in lower case
 
 
+def checked(text: str) -> str:
+    """Return the text if it is a schema. Otherwise raise ValueError."""
+    columns(text)
+    return text
+
+
 def columns(text: str) -> tuple[Column, ...]:
     """Return the columns of a schema in Spark's notation.
 

@@ -11,11 +11,6 @@ from eos.config.base import Identifier, Strict, require_unique
 from eos.sql_text import INPUT
 
 
-def _schema(text: str) -> str:
-    ddl.columns(text)
-    return text
-
-
 class StaticTable(Strict):
     """A table to join: its location by format, and the columns to read with their types.
 
@@ -25,7 +20,7 @@ class StaticTable(Strict):
     delta: str | None = Field(default=None, min_length=1)
     parquet: str | None = Field(default=None, min_length=1)
     csv: str | None = Field(default=None, min_length=1)
-    columns: Annotated[str, Field(min_length=1), AfterValidator(_schema)]
+    columns: Annotated[str, Field(min_length=1), AfterValidator(ddl.checked)]
     header: bool = True
 
     @model_validator(mode="after")

@@ -153,11 +153,6 @@ class KafkaSource(Strict):
         return topic in self.topic_names
 
 
-def _schema(text: str) -> str:
-    ddl.columns(text)
-    return text
-
-
 class ParsedFormat(Strict):
     """A key or value that is decoded by a schema.
 
@@ -168,7 +163,9 @@ class ParsedFormat(Strict):
     JSON object.
     """
 
-    json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
+    json_schema: Annotated[str, AfterValidator(ddl.checked)] | None = Field(
+        default=None, alias="json"
+    )
     avro: Avro | None = None
     protobuf: Protobuf | None = None
     debezium: Debezium | None = None

@@ -42,6 +42,7 @@ _LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
 # regained after 2 million records: a broker spends its time on copying and checksums.
 _CHEAP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
+_FORMAT_S_MAX = 120
 _TOOL_OPTIONS = (*_CHEAP, "-Xmx256m")
 
 
@@ -142,31 +143,34 @@ class Node:
         found = _settings(self, everyone, extra).items()
         with open(settings, "w", encoding="ascii", opener=private_files.opener) as file:
             file.writelines(f"{key}={_property(value)}\n" for key, value in found)
-        if (self.data / "meta.properties").exists():
-            return
-        named = (f"{name}={level}" for name, level in features.items())
-        done = subprocess.run(
-            [
-                *java_command(self._logs, "kafka.tools.StorageTool", version=self.version),
-                *("format", "--cluster-id", cluster_id, "--config", str(settings)),
-                "--ignore-formatted",
-                *(word for feature in named for word in ("--feature", feature)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env=_environment(),
-            umask=private_files.umask_in(self.folder),
-        )
-        if done.returncode:
-            output = done.stderr.strip()
-            raise UnavailableError(
-                "broker_format_failed",
-                f"the data folder `{self.data}` could not be formatted: {output}",
-                hint="the error of Kafka's tool names the cause. For free space and write access, "
-                f"check `df {self.root}` and `ls -ld {self.folder}`",
+        if not (self.data / "meta.properties").exists():
+            named = (f"{name}={level}" for name, level in features.items())
+            more = (word for feature in named for word in ("--feature", feature))
+            self._format(["--cluster-id", cluster_id, "--config", str(settings), *more])
+
+    def _format(self, options: Sequence[str]) -> None:
+        tool = java_command(self._logs, "kafka.tools.StorageTool", version=self.version)
+        try:
+            done = subprocess.run(
+                [*tool, "format", "--ignore-formatted", *options],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_FORMAT_S_MAX,
+                env=_environment(),
+                umask=private_files.umask_in(self.folder),
             )
+            if not done.returncode:
+                return
+            output = done.stderr.strip()
+        except subprocess.TimeoutExpired:
+            output = f"Kafka's tool has not ended within {_FORMAT_S_MAX} s"
+        raise UnavailableError(
+            "broker_format_failed",
+            f"the data folder `{self.data}` could not be formatted: {output}",
+            hint="the error of Kafka's tool names the cause. For free space and write access, "
+            f"check `df {self.root}` and `ls -ld {self.folder}`",
+        )
 
     def make_archive(self) -> None:
         """Start a background process that makes a class-data archive for the broker's JVM.
