@@ -39,8 +39,7 @@ def read_records(
             raise too_late(partition, position, offset_end, error, committed)
         result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
-            # None means no answer, or that the client is throttled. If this try only ran out of
-            # time, keep the last answer's code.
+            # If this try only ran out of time, keep the last answer's code.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue

@@ -28,15 +28,13 @@ def create_topic(
     deadline: Deadline,
 ) -> None:
     topic = CreateTopicsRequest.CreatableTopic
-    configs = [
-        topic.CreatableTopicConfig(name=key, value=value) for key, value in sorted(config.items())
-    ]
+    setting = topic.CreatableTopicConfig
     created = topic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication,
         assignments=[],
-        configs=configs,
+        configs=[setting(name=key, value=value) for key, value in sorted(config.items())],
     )
     request = CreateTopicsRequest(
         version=7,
