@@ -16,12 +16,13 @@ from eos.cli.pipeline_argument import find_chosen
 from eos.config.model import PipelineFile, Profile
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.folder import LocalFolder
 from eos.inspect.snapshot import short_deadline, take_snapshot
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import is_held
 from eos.plan.names import Names
-from eos.startup import bucket_stop, stop_marker
+from eos.startup import stop_marker
 from eos.startup.lock_holder import LockHolder
 from eos.startup.ownership import has_ended_cleanly
 
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     if not holder.run_id:
         raise _no_run_error(names, holder)
-    stop_marker.write(Path(names.stops), holder.run_id)
+    stop_marker.write(LocalFolder(Path(names.stops)), holder.run_id)
     _await_end(names, holder, options.wait)
     text = f"the run {holder} has ended"
     _print(names.pipeline, text, "stopped", holder, began, options.json)
@@ -56,7 +57,7 @@ def _stop_by_ledger(
     began: float,
     options: argparse.Namespace,
 ) -> int:
-    folder = bucket_stop.markers(names, profile.spark.conf)
+    folder = stop_marker.markers(names, profile.spark.conf)
     if folder is None:
         raise UsageError(
             "state_root_remote",
@@ -74,14 +75,14 @@ def _stop_by_ledger(
             _print(names.pipeline, text, "not_running", None, began, options.json)
             return 1
         holder = _holder_of(last)
-        if not bucket_stop.is_run(holder.run_id):
+        if not stop_marker.is_run(holder.run_id):
             raise _unnamed_error(names, holder)
-        bucket_stop.write(folder, holder.run_id)
+        stop_marker.write(folder, holder.run_id)
         try:
             _await_clean_end(found.ledger, names, holder, options.wait)
         except UnavailableError as error:
             if error.code == "restarted_meanwhile":
-                bucket_stop.remove(folder, holder.run_id)
+                stop_marker.remove(folder, holder.run_id)
             raise
     text = f"the run {holder} has ended"
     _print(names.pipeline, text, "stopped", holder, began, options.json)

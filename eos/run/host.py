@@ -12,8 +12,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import EosError
@@ -21,7 +19,7 @@ from eos.folder import Folder
 from eos.observe.events import Event
 from eos.plan.plan import Plan
 from eos.run.shutdown import Stopping
-from eos.startup import bucket_stop, stop_marker
+from eos.startup import stop_marker
 from eos.startup.ownership import RunLock
 
 if TYPE_CHECKING:
@@ -60,34 +58,30 @@ def locked(planned: Plan, stopping: Stopping, *, is_forced: bool) -> Iterator[Ru
     run_id = uuid.uuid4().hex
     with closing(RunLock(planned, run_id)) as lock:
         lock.acquire(is_forced=is_forced)
-        bucket = _bucket(planned)
-        if planned.names.stops:
-            look, every_s = partial(stop_marker.read, Path(planned.names.stops), run_id), _TICK_S
-        elif bucket is not None:
-            look, every_s = partial(bucket_stop.requested_by, bucket, run_id), _BUCKET_TICK_S
-        else:
+        folder = _markers(planned)
+        if folder is None:
             yield lock
             return
-        with closing(_StopWatch(look, every_s, stopping)):
+        with closing(_StopWatch(folder, run_id, stopping)):
             yield lock
 
 
-def _bucket(planned: Plan) -> Folder | None:
-    """Return the folder of the stop markers in a bucket; None without one.
+def _markers(planned: Plan) -> Folder | None:
+    """Return the folder of the stop markers; None without one.
 
     A login that only Spark has must not end a run that needs the bucket for checkpoints alone.
     `eos stop` reports it."""
     try:
-        return bucket_stop.markers(planned.names, planned.spark_conf)
+        return stop_marker.markers(planned.names, planned.spark_conf)
     except EosError:
         return None
 
 
 class _StopWatch:
-    """A thread that requests the stop once `look` returns who asks for it."""
+    """A thread that requests the stop once the folder has the run's marker."""
 
-    def __init__(self, look: Callable[[], str | None], every_s: float, stopping: Stopping) -> None:
-        self._look, self._every_s, self._stopping = look, every_s, stopping
+    def __init__(self, folder: Folder, run_id: str, stopping: Stopping) -> None:
+        self._folder, self._run_id, self._stopping = folder, run_id, stopping
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-stop-watch", daemon=True)
         self._thread.start()
@@ -97,8 +91,10 @@ class _StopWatch:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while not self._end.wait(self._every_s):
-            by = self._look()
+        every_s = _BUCKET_TICK_S if self._folder.local is None else _TICK_S
+        while not self._end.wait(every_s):
+            by = stop_marker.read(self._folder, self._run_id)
             if by is not None:
                 self._stopping.request(by)
+                stop_marker.remove(self._folder, self._run_id)
                 return

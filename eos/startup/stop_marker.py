@@ -12,6 +12,9 @@ and looks for no other marker. So a marker can't end the next run, in any order 
 A run that acquires the lock removes all markers of the pipeline, and then writes its id into the
 lock file. Before that, no command can know the id, so no marker for this run is removed. A marker
 that is written too late stays until the next run.
+
+A bucket has no lock file. There `eos stop` reads the id in the ledger's last record, whose `owner`
+has it. The marker of a run that died stays.
 """
 
 from __future__ import annotations
@@ -20,16 +23,33 @@ import getpass
 import os
 import re
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
 from eos import private_files
-from eos.errors import UsageError
+from eos.errors import UnavailableError, UsageError
+from eos.folder import Folder, LocalFolder, folder_of
+from eos.plan.names import Names
 from eos.printable import one_line
 
 _RUN_ID = re.compile("[0-9a-f]{32}")
 _TEXT_MAX = 300
+
+
+def markers(names: Names, conf: Mapping[str, str]) -> Folder | None:
+    """Return the folder of the pipeline's stop markers; None if only Spark reaches the state root.
+    `conf` is the profile's `spark.conf`."""
+    if names.lock:
+        return LocalFolder(Path(names.stops)) if names.stops else None
+    root = folder_of(names.state_root, conf)  # may raise UsageError
+    return None if root is None else root.child(f"stops/{names.transactional_id}")
+
+
+def is_run(run_id: object) -> bool:
+    """Return whether this is the id of a run. Ledger records of older releases have none."""
+    return isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) is not None
 
 
 def clear(folder: Path) -> None:
@@ -41,41 +61,52 @@ def clear(folder: Path) -> None:
             marker.unlink()
 
 
-def write(folder: Path, run_id: str) -> None:
+def write(folder: Folder, run_id: str) -> None:
     """Ask the run to end. The marker's text is who asked, and when."""
     # The id becomes a part of a path, and any user of the state root's group can write it.
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run(run_id):
         raise ValueError(f"{run_id!r} is not the id of a run")
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     text = f"{_user()} on host {socket.gethostname()}, {at}\n"
-    marker = folder / run_id
+    marker = f"{folder}/{run_id}"
     try:
-        private_files.create_folder(folder)
-        with open(marker, "w", encoding="utf-8", opener=private_files.opener) as file:
-            file.write(text)
+        folder.create()
+        folder.write(run_id, text.encode(errors="replace"))
     except PermissionError as error:
         raise UsageError(
             "stop_marker_denied",
             f"this user can't write the stop marker `{marker}`: {error.strerror}",
             hint=private_files.SHARE,
-            path=str(marker),
+            path=marker,
+        ) from error
+    except OSError as error:
+        raise UnavailableError(
+            "stop_marker_not_written",
+            f"the stop marker {marker} can't be written: {error}",
+            hint="check the disk, or the bucket and the rights of this login; or end the run on "
+            "its host with SIGTERM",
         ) from error
 
 
-def read(folder: Path, run_id: str) -> str | None:
+def read(folder: Folder, run_id: str) -> str | None:
     """Return who asked this run to end; None if nobody did.
 
-    The marker's existence is the request. It may still be empty, or not readable for this user.
+    The marker's existence is the request. It may be empty, or not readable for this user.
     """
-    marker = folder / run_id
     try:
-        if not marker.exists():
+        if not folder.exists(run_id):
             return None
-    except OSError:
-        return None  # the file system does not respond as it should; the run looks again
-    with suppress(OSError), marker.open(encoding="utf-8", errors="replace") as file:
-        return one_line(file.read(_TEXT_MAX).strip())
+    except (OSError, ValueError):
+        return None  # the store does not respond as it should; the run looks again
+    with suppress(OSError, ValueError):
+        return one_line(folder.read(run_id)[:_TEXT_MAX].decode(errors="replace").strip())
     return ""
+
+
+def remove(folder: Folder, run_id: str) -> None:
+    """Remove a marker that no run looks for any more, if the store answers."""
+    with suppress(OSError, ValueError):
+        folder.remove(run_id)
 
 
 def _user() -> str:

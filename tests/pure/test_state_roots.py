@@ -23,7 +23,7 @@ from eos.observe import events
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.spark.dedup_run import state_versions
-from eos.startup import bucket_stop, deployment
+from eos.startup import deployment, stop_marker
 from eos.startup.ownership import RunLock
 from eos.startup.stateful_pipeline import require_allowed
 from eos.transform.plan_check import PlanState
@@ -112,7 +112,7 @@ def stops(root: str) -> str:
     names = Names.of("eos", "orders", root)
     if names.lock:
         return "yes"
-    if bucket_stop.markers(names, {}) is not None:
+    if stop_marker.markers(names, {}) is not None:
         return "yes, by the ledger"
     given: Any = SimpleNamespace(name="orders")
     words = (given, profile(root), names, 0.0, cast("Any", None))

@@ -26,7 +26,7 @@ from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.run import host
 from eos.run.shutdown import Stopping
-from eos.startup import bucket_stop, stop_marker
+from eos.startup import stop_marker
 from eos.startup.lock_holder import LockHolder
 from eos.startup.ownership import RunLock
 
@@ -68,7 +68,7 @@ def stop(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def releasing(planned: Plan, run_id: str) -> Iterator[None]:
     """Hold the lock as a run with this id, until its marker is there."""
-    lock, folder = RunLock(planned, run_id), Path(planned.names.stops)
+    lock, folder = RunLock(planned, run_id), LocalFolder(Path(planned.names.stops))
     lock.acquire(is_forced=False)
     is_over = threading.Event()
 
@@ -87,20 +87,20 @@ def releasing(planned: Plan, run_id: str) -> Iterator[None]:
 
 
 def test_a_marker_is_for_one_run(tmp_path: Path) -> None:
-    folder = tmp_path / "stops"
+    folder = LocalFolder(tmp_path / "stops")
     stop_marker.write(folder, A)
     assert stop_marker.read(folder, B) is None
     by = stop_marker.read(folder, A)
     assert by is not None
     assert socket.gethostname() in by
-    stop_marker.clear(folder)
+    stop_marker.clear(folder.path)
     assert stop_marker.read(folder, A) is None
 
 
 @pytest.mark.parametrize("run_id", ["", "../lock", "A" * 32, A + "\n", A[:-1]])
 def test_a_run_id_of_another_form_is_no_path(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(ValueError, match="is not the id of a run"):
-        stop_marker.write(tmp_path / "stops", run_id)
+        stop_marker.write(LocalFolder(tmp_path / "stops"), run_id)
     assert not list(tmp_path.iterdir())
 
 
@@ -112,17 +112,17 @@ def test_a_marker_that_this_user_cannot_write_is_a_message(
 
     monkeypatch.setattr(stop_marker.private_files, "opener", denied)
     with raises("stop_marker_denied", UsageError) as caught:
-        stop_marker.write(tmp_path / "stops", A)
+        stop_marker.write(LocalFolder(tmp_path / "stops"), A)
     assert A in caught.value.message
 
 
 def test_a_run_removes_the_markers_of_others_before_it_writes_its_id(planned: Plan) -> None:
-    folder = Path(planned.names.stops)
+    folder = LocalFolder(Path(planned.names.stops))
     stop_marker.write(folder, A)
     stop_marker.write(folder, B)
     with closing(RunLock(planned, B)) as lock:
         lock.acquire(is_forced=False)
-        assert not list(folder.iterdir())
+        assert not folder.files()
         held = LockHolder.read(Path(planned.names.lock))
         assert held == LockHolder(os.getpid(), socket.gethostname(), B)
 
@@ -150,32 +150,36 @@ def test_a_run_that_finds_its_marker_is_asked_to_stop(
     monkeypatch.setattr(host, "_TICK_S", 0.01)
     stopping = Stopping(lambda: None)
     with host.locked(planned, stopping, is_forced=False):
-        stop_marker.write(Path(planned.names.stops), A)  # another run's
+        stop_marker.write(LocalFolder(Path(planned.names.stops)), A)  # another run's
         run_id = LockHolder.read(Path(planned.names.lock)).run_id
         assert len(run_id) == len(A)
         assert not stopping.is_requested
-        stop_marker.write(Path(planned.names.stops), run_id)
+        stop_marker.write(LocalFolder(Path(planned.names.stops)), run_id)
         wait_until(lambda: stopping.is_requested)
         assert stopping.reason.startswith("asked to stop by ")
     assert not is_held(Path(planned.names.lock))
+
+
+class InBucket(LocalFolder):
+    local = None
 
 
 def test_a_run_looks_for_its_own_marker_in_a_bucket(
     planned: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A folder stands for the bucket; `pipeline/test_state_in_bucket.py` has a real one."""
-    folder = LocalFolder(tmp_path)
+    folder = InBucket(tmp_path)
     monkeypatch.setattr(host, "_BUCKET_TICK_S", 0.01)
-    monkeypatch.setattr(bucket_stop, "markers", lambda _names, _conf: folder)
+    monkeypatch.setattr(stop_marker, "markers", lambda _names, _conf: folder)
     remote = replace(planned, names=Names.of("eos", "orders", "s3a://bucket/eos"))
     stopping = Stopping(lambda: None)
     with host.locked(remote, stopping, is_forced=False) as lock:
-        assert bucket_stop.is_run(lock.run_id)
-        bucket_stop.write(folder, A)  # another run's
+        assert stop_marker.is_run(lock.run_id)
+        stop_marker.write(folder, A)  # another run's
         assert not stopping.is_requested
-        bucket_stop.write(folder, lock.run_id)
+        stop_marker.write(folder, lock.run_id)
         wait_until(lambda: stopping.is_requested)
-    assert stopping.reason == f"asked to stop by a marker in {tmp_path}"
+    assert f" on host {socket.gethostname()}" in stopping.reason
     wait_until(lambda: list(folder.files()) == [A])
 
 
@@ -185,13 +189,13 @@ def test_a_login_that_only_spark_has_ends_no_run(planned: Plan) -> None:
     conf = {"spark.hadoop.fs.s3a.aws.credentials.provider": "com.example.Own"}
     remote = replace(planned, names=names, spark_conf=conf)
     with pytest.raises(UsageError):
-        bucket_stop.markers(names, conf)
+        stop_marker.markers(names, conf)
     with host.locked(remote, Stopping(lambda: None), is_forced=False) as lock:
-        assert bucket_stop.is_run(lock.run_id)
+        assert stop_marker.is_run(lock.run_id)
 
 
 def test_a_ledger_record_names_no_run_by_a_path() -> None:
-    assert not any(map(bucket_stop.is_run, ("", "../x", A + "\n", A[:-1], 7, None)))
+    assert not any(map(stop_marker.is_run, ("", "../x", A + "\n", A[:-1], 7, None)))
 
 
 # --- the verb -------------------------------------------------------------------------------------
@@ -218,7 +222,7 @@ def test_a_run_that_does_not_end_in_time_stays_asked(project: Path, planned: Pla
         lock.acquire(is_forced=False)
         done = stop(project, "--wait", "1")
     assert (done.returncode, "[stop_timeout]" in done.stderr) == (5, True)
-    assert stop_marker.read(Path(planned.names.stops), A) is not None
+    assert stop_marker.read(LocalFolder(Path(planned.names.stops)), A) is not None
 
 
 def test_a_recovery_is_not_ended(project: Path, planned: Plan) -> None:
@@ -236,7 +240,7 @@ def test_the_next_run_is_named_and_not_stopped(project: Path, planned: Plan) -> 
         lock_file = Path(planned.names.lock)
 
         def next_run() -> None:
-            folder = Path(planned.names.stops)
+            folder = LocalFolder(Path(planned.names.stops))
             wait_until(lambda: stop_marker.read(folder, A) is not None, wait_s=60)
             LockHolder(os.getpid(), "", B).write(lock_file)
 
@@ -245,4 +249,4 @@ def test_the_next_run_is_named_and_not_stopped(project: Path, planned: Plan) -> 
         done = stop(project)
         thread.join()
     assert (done.returncode, "[restarted_meanwhile]" in done.stderr) == (5, True)
-    assert stop_marker.read(Path(planned.names.stops), B) is None
+    assert stop_marker.read(LocalFolder(Path(planned.names.stops)), B) is None
