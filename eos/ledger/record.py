@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from eos.finding import Witness
 from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode, stamp
@@ -188,6 +189,11 @@ class LedgerRecord:
     failed: Sequence[Mapping[str, Any]] = ()
     foreign_until: int = 0
     declared: Mapping[str, str] | None = None
+
+    @property
+    def witness(self) -> Witness:
+        number = None if self.attempt is None else self.attempt["number"]
+        return Witness(self.offset, self.kind, self.position.batch_id, number, self.identity)
 
 
 def encoded(

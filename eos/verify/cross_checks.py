@@ -1,13 +1,13 @@
 """Do consumer group, Spark's checkpoint and transaction coordinator agree with the ledger?
 
-The pipeline may run during the verification. So the ledger is read twice: before these values are
-read (`low`), and afterwards (`high`). A value that is not between `low` and `high` is wrong.
+The pipeline may run during the verification. So the ledger is read twice: its last record before
+these values are read is `low`, and its last one afterwards is `high`. A value that is not between
+`low` and `high` is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import Checkpoint, CheckpointState, newest_with_offsets
@@ -15,39 +15,17 @@ from eos.finding import Finding, FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.kafka.api import TopicPartition
-from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, TableState
+from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord
 from eos.verify.chain import Owners
-from eos.verify.history import attempt_of
 
 _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLevel:
-    """The ledger's last record at one moment.
-
-    `tables` has the state of the Delta tables before the record's transaction.
-    """
-
-    witness: Witness
-    query_id: str
-    ends: Ends
-    is_reset: bool
-    topic_ids: Mapping[str, str]
-    tables: Mapping[str, TableState] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, record: LedgerRecord) -> LedgerLevel:
-        position, witness = record.position, attempt_of(record).witness
-        query_id, ends, is_reset = position.query_id, position.ends, position.is_reset
-        return cls(witness, query_id, ends, is_reset, position.topic_ids, position.tables)
 
 
 def check_group(
     found: Ends | None,
     group: str,
-    low: LedgerLevel,
-    high: LedgerLevel,
+    low: LedgerRecord,
+    high: LedgerRecord,
 ) -> Iterator[Finding]:
     """Yield a finding for each group offset that differs from the ledger.
 
@@ -56,10 +34,10 @@ def check_group(
         text = f"the offsets of the group {group!r} are hidden by an open transaction"
         yield Finding("group_hidden", text, kind=FindingKind.GONE)
         return
-    if high.witness.kind == "recovery" and low != high:
+    if high.kind == "recovery" and low != high:
         return  # an operator just moved the position
-    for tp, end in sorted(low.ends.items()):
-        newest = high.ends.get(tp, end)
+    for tp, end in sorted(low.position.ends.items()):
+        newest = high.position.ends.get(tp, end)
         offset = found.get(tp, -1)
         if offset < 0 and end >= 0:
             text = "is missing: it expired, or was deleted"
@@ -84,39 +62,40 @@ def newest_checkpoint(
 
 
 def check_checkpoint(
-    found: CheckpointState | str, low: LedgerLevel, high: LedgerLevel
+    found: CheckpointState | str, low: LedgerRecord, high: LedgerRecord
 ) -> Iterator[Finding]:
-    if BATCH_QUERY in (low.query_id, high.query_id):
+    if BATCH_QUERY in (low.position.query_id, high.position.query_id):
         return  # a batch job has no checkpoint
     if isinstance(found, str):
         yield Finding("checkpoint_unread", found, kind=FindingKind.GONE)
         return
-    if low.is_reset or high.is_reset:
+    if low.position.is_reset or high.position.is_reset:
         return  # the next run creates a new checkpoint, so this one no longer counts
     place = f"the checkpoint {found.location}"
     planned, committed = (-1 if n is None else n for n in (found.planned, found.committed))
-    if found.query_id != high.query_id:
+    if found.query_id != high.position.query_id:
         # A run may have begun another checkpoint after this one was read.
-        if committed >= 0 and found.query_id != low.query_id:
-            text = f"{place} has query {found.query_id}, but the ledger {high.query_id or '-'}"
+        if committed >= 0 and found.query_id != low.position.query_id:
+            query = high.position.query_id or "-"
+            text = f"{place} has query {found.query_id}, but the ledger {query}"
             yield Finding("checkpoint", text, witness=high.witness)
         return
-    if committed > high.witness.batch_id:
+    if committed > high.position.batch_id:
         text = f"{place} has micro-batch {committed} as committed, but the ledger ends with "
-        yield Finding("checkpoint", text + str(high.witness.batch_id), witness=high.witness)
+        yield Finding("checkpoint", text + str(high.position.batch_id), witness=high.witness)
         return
     # A run may have begun this checkpoint after the first look at the ledger.
-    is_same = low.query_id == high.query_id
-    if is_same and (committed < low.witness.batch_id - 1 or planned < low.witness.batch_id):
+    is_same = low.position.query_id == high.position.query_id
+    if is_same and (committed < low.position.batch_id - 1 or planned < low.position.batch_id):
         text = f"{place} ends with micro-batch {planned}, and has {committed} as committed, "
-        text += f"but the ledger has {low.witness.batch_id}"
+        text += f"but the ledger has {low.position.batch_id}"
         yield Finding("checkpoint", text, witness=low.witness)
         return
     for level in (low, high) if is_same else (high,):
-        for tp, end in sorted(found.ends_of(level.witness.batch_id).items()):
-            known = level.ends.get(tp)
+        for tp, end in sorted(found.ends_of(level.position.batch_id).items()):
+            known = level.position.ends.get(tp)
             if known is not None and known != end:
-                text = f"{place} ends micro-batch {level.witness.batch_id} at {end} of "
+                text = f"{place} ends micro-batch {level.position.batch_id} at {end} of "
                 text += f"{tp}, but the ledger at {known}"
                 yield Finding("checkpoint", text, tp, min(end, known), level.witness)
                 return

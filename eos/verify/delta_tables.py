@@ -15,9 +15,8 @@ from eos.delta.table_check import require_complete
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import PromiseBrokenError
 from eos.finding import Finding, FindingKind, Witness
-from eos.ledger.record import TableState
+from eos.ledger.record import LedgerRecord, TableState
 from eos.plan.delta_sink import Table
-from eos.verify.cross_checks import LedgerLevel
 from eos.verify.table_store import TableStore
 
 
@@ -104,15 +103,15 @@ def check_tables(
     sinks: Sinks,
     found: Mapping[str, TableWrite | str],
     owed: Mapping[str, int],
-    low: LedgerLevel,
-    high: LedgerLevel,
+    low: LedgerRecord,
+    high: LedgerRecord,
 ) -> Iterator[Finding]:
     """Yield a finding for each table whose last write is not the one that the ledger expects.
 
     `owed` has, by table, the ledger offset of a micro-batch that no later record confirms. Records
     other than attempts may follow it: of a recovery, or of a stop that could not wait for Delta."""
     for name, store in sinks.readable().items():
-        table, known, now = store.table, low.tables.get(name), found[name]
+        table, known, now = store.table, low.position.tables.get(name), found[name]
         if known is None:
             continue  # the table is declared, but no run has used it yet
         place = f"the table {table.name} ({table.path})"
@@ -125,12 +124,12 @@ def check_tables(
             yield Finding("delta_replaced", message, witness=low.witness)
         elif lost := _lost(sinks, store, known, now):
             yield Finding(f"delta_{lost.case}", lost.words, witness=low.witness)
-        elif low.witness != high.witness:  # the pipeline runs and writes
-            if not known.at <= now.at <= high.witness.ledger_offset:
+        elif low.offset != high.offset:  # the pipeline runs and writes
+            if not known.at <= now.at <= high.offset:
                 yield _disagrees(place, now.at, known.at, high.witness)
         else:
-            is_attempt = low.witness.kind == "attempt"
-            newest = low.witness.ledger_offset if is_attempt else owed.get(name, -1)
+            is_attempt = low.kind == "attempt"
+            newest = low.offset if is_attempt else owed.get(name, -1)
             status = table_status(known.at, now.at, newest)
             if status is TableStatus.OWED:
                 message = f"{place} lacks the ledger's record {newest} (it has {now.at}): the "

@@ -32,7 +32,6 @@ class CommittedAttempt:
     """
 
     witness: Witness
-    query_id: str
     ranges: Mapping[TopicPartition, tuple[int, int]]
     ends: Ends | None
     receipts: Sequence[Receipt]
@@ -61,14 +60,7 @@ def attempt_of(record: LedgerRecord) -> CommittedAttempt:
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
     return CommittedAttempt(
-        Witness(
-            record.offset,
-            record.kind,
-            record.position.batch_id,
-            attempt.get("number"),
-            record.identity,
-        ),
-        record.position.query_id,
+        record.witness,
         {tp: (int(start), ends[tp]) for tp, start in starts.items()},
         ends,
         [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
@@ -83,7 +75,6 @@ def attempt_of(record: LedgerRecord) -> CommittedAttempt:
 def attempt_of_rows(each: Transaction) -> CommittedAttempt:
     return CommittedAttempt(
         each.witness,
-        each.query_id,
         each.sources,
         None,
         [

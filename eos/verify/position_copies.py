@@ -14,10 +14,9 @@ from eos.errors import PromiseBrokenError
 from eos.finding import Finding
 from eos.inspect.cluster_view import ClusterView, OpenTransaction
 from eos.kafka.api import DescribedTransaction, TopicPartition
-from eos.ledger.record import Ends
+from eos.ledger.record import Ends, LedgerRecord
 from eos.verify import cross_checks, delta_tables
 from eos.verify.chain import Owners
-from eos.verify.cross_checks import LedgerLevel
 from eos.verify.delta_tables import Sinks, TableWrite
 from eos.verify.log_reader import TIMEOUT_MS
 from eos.verify.verification import Subject
@@ -36,7 +35,7 @@ class PositionCopies:
     tables: Mapping[str, TableWrite | str]
 
     def compare(
-        self, low: LedgerLevel, high: LedgerLevel, owners: Owners, owed: Mapping[str, int]
+        self, low: LedgerRecord, high: LedgerRecord, owners: Owners, owed: Mapping[str, int]
     ) -> Iterator[tuple[str, list[Finding]]]:
         """Compare each copy with the ledger. Yield the comparison's name and its findings.
 

@@ -31,7 +31,6 @@ from eos.ledger.record import LedgerRecord
 from eos.verify import position_copies
 from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import CommitChain
-from eos.verify.cross_checks import LedgerLevel
 from eos.verify.dead_letters import DeadLetterReader
 from eos.verify.dropped_records import DropCheck
 from eos.verify.findings import Findings
@@ -83,7 +82,7 @@ class Verification:
         self._topics: set[str] = set()
         self._stuck: set[TopicPartition] = set()  # waiting for their open transaction was futile
         self._is_table_same = True
-        self._level: LedgerLevel | None = None
+        self._newest: LedgerRecord | None = None  # that was verified
         self._point = point
         self._first = 0
 
@@ -103,13 +102,13 @@ class Verification:
             self._compare(page.records, min(has, page.end - 1), page)
             self._verify_attempts(page.committed)
             if page.records:
-                self._level = LedgerLevel.of(page.records[-1])
+                self._newest = page.records[-1]
             # A running pipeline may trim the ledger now. The audit table has the trimmed records.
             position = self._verify_trimmed(page.end, self._reader.bounds([at])[at].start)
-        if self._level is None:
+        if self._newest is None:
             return self._without_ledger()
         self._catch_up(max(start, has + 1), end)
-        return self._finish(self._level, end)
+        return self._finish(self._newest, end)
 
     def _without_ledger(self) -> VerificationResult:
         """Return the result of a verification that found no ledger record.
@@ -157,8 +156,8 @@ class Verification:
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
         if found:
-            self._level = LedgerLevel.of(found[0])
-            chain.last = self._level.witness
+            self._newest = found[0]
+            chain.last = self._newest.witness
         if found and found[0].identity == point.identity:
             return
         message = (
@@ -287,14 +286,14 @@ class Verification:
 
     # --- at the end ---------------------------------------------------------------------------
 
-    def _finish(self, low: LedgerLevel, end: int) -> VerificationResult:
+    def _finish(self, low: LedgerRecord, end: int) -> VerificationResult:
         chain = self._chain
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
         found = position_copies.read_copies(
-            self._cluster, self._subject, low.ends, list(self._targets)
+            self._cluster, self._subject, low.position.ends, list(self._targets)
         )
         self._tables.look()
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
@@ -306,17 +305,17 @@ class Verification:
         for tp, target in sorted(self._targets.items()):
             target.newer = identities
             self._tail(target, bounds[tp])
-        sources = self._sources.check(chain.covered, low.topic_ids)
+        sources = self._sources.check(chain.covered, low.position.topic_ids)
         self._dropped.prove()
         records = [record for page in newer for record in page.records]
-        high = LedgerLevel.of(records[-1]) if records else low
+        high = records[-1] if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
         for name, findings in found.compare(low, high, chain.owners, self._tables.owed()):
             self._findings.add_all(findings)
             if not findings:
                 same.append(name)
         self._findings.close()
-        last = low.witness.ledger_offset
+        last = low.offset
         targets, point = list(self._targets.values()), self._new_point(last, positions)
         return VerificationResult(
             *(self._findings, chain, self._first, last, targets, sources, same, point),
@@ -327,7 +326,7 @@ class Verification:
     def _new_point(self, last: int, positions: Mapping[TopicPartition, int]) -> Point:
         """Return the point at which the next verification can resume."""
         chain = self._chain
-        assert chain.current is not None, "a level comes from a record"
+        assert chain.current is not None, "a record was verified"
         return Point(
             self._subject.names.pipeline,
             self._ledger_id,

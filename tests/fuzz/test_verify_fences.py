@@ -66,7 +66,7 @@ class History:
         witness = Witness(number, "attempt", number, 1, Identity(1, number))
         ranges = {tp: (starts[tp], len(log)) for tp, log in self.logs.items()}
         facts = {"verdicts": dict(counts), "producers": dropped}
-        self.attempts.append(CommittedAttempt(witness, "q", ranges, None, [], facts))
+        self.attempts.append(CommittedAttempt(witness, ranges, None, [], facts))
         return verdicts
 
     def verified(self) -> DropCheck:

@@ -252,7 +252,7 @@ def told(number, kind="attempt", identity=None):
 
 def committed(number, start, end, kind="attempt", identity=None, ends=None):
     ranges = {IN: (start, end)}
-    return CommittedAttempt(told(number, kind, identity), "q", ranges, ends or {IN: end}, [])
+    return CommittedAttempt(told(number, kind, identity), ranges, ends or {IN: end}, [])
 
 
 def cases(*steps):
@@ -291,7 +291,7 @@ def test_only_a_person_moves_the_position():
 
 def test_a_topic_that_a_person_removed_is_out_of_reach():
     """A new topic of that name begins at 0 again."""
-    removed = CommittedAttempt(told(2, "recovery"), "q", {}, {}, [])
+    removed = CommittedAttempt(told(2, "recovery"), {}, {}, [])
     found, chain = cases(committed(1, 0, 7), removed, committed(3, 0, 4))
     assert found == [("source_forgotten", 0)]
     assert chain.covered == {IN: (0, 4)}

@@ -18,7 +18,7 @@ from eos.checkpoint.offset_log import CheckpointState
 from eos.cli.verify import ProgressBar, _write_dropped
 from eos.dedup.stamp_columns import StampRules
 from eos.errors import UnavailableError
-from eos.finding import FindingKind, Witness
+from eos.finding import FindingKind
 from eos.folder import LocalFolder
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import DescribedProducer, Identity, TopicPartition
@@ -28,7 +28,6 @@ from eos.ledger.record import LedgerRecord, Position, nested
 from eos.verify.audit_table import compare_rows
 from eos.verify.chain import Owners
 from eos.verify.cross_checks import (
-    LedgerLevel,
     check_checkpoint,
     check_coordinator,
     check_group,
@@ -93,16 +92,16 @@ def test_rows_that_are_missing_doubled_or_of_nobody():
     assert differing([*table, *rows(3)[:1]]) == ["the ledger has no such transaction"]
 
 
-def level(number: int, ends: dict, query: str = "q", **changes: bool) -> LedgerLevel:
-    told = Witness(2 * number, "attempt", number, 1, Identity(5, number))
-    return LedgerLevel(told, query, ends, changes.get("is_reset", False), {})
+def level(number: int, ends: dict, query: str = "q", **changes: bool) -> LedgerRecord:
+    position = Position(ends, {}, query, number, **changes)
+    return LedgerRecord("attempt", position, {}, 0, 2 * number, Identity(5, number), {"number": 1})
 
 
 LOW = level(4, {A: 10, B: 20})
 HIGH = level(5, {A: 12, B: 20})
 
 
-def group(low: LedgerLevel, high: LedgerLevel, **offsets: int) -> list[tuple]:
+def group(low: LedgerRecord, high: LedgerRecord, **offsets: int) -> list[tuple]:
     found = {TopicPartition("in", int(p[1:])): o for p, o in offsets.items()}
     return [(each.case, each.at, each.offset) for each in check_group(found, "g", low, high)]
 
@@ -118,7 +117,7 @@ def test_the_group_lies_between_two_looks_at_the_ledger():
 
 
 def checkpoint(
-    low: LedgerLevel, high: LedgerLevel, planned: int, committed: int | None, ends: dict
+    low: LedgerRecord, high: LedgerRecord, planned: int, committed: int | None, ends: dict
 ) -> list:
     found = CheckpointState("c/0001", "q", planned, committed, ends)
     return [each.case for each in check_checkpoint(found, low, high)]

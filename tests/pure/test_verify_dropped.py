@@ -183,7 +183,7 @@ def test_an_id_that_is_a_json_object_is_spelled_as_it_was_sent():
 def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: tuple = ()):
     dedup = {"verdicts": verdicts, "producers": producers} if verdicts else {}
     told = Witness(number, "attempt", number, 1, Identity(1, number))
-    return CommittedAttempt(told, "q", ranges, None, [], dedup)
+    return CommittedAttempt(told, ranges, None, [], dedup)
 
 
 def judged(
@@ -270,9 +270,7 @@ def test_what_dedup_refused_was_read_and_proves_nothing():
 
 def test_what_was_refused_once_and_accepted_behind_a_rewind_proves():
     """Each time that it was read counts, and each dead letter."""
-    back = CommittedAttempt(
-        Witness(3, "recovery", -1, None, Identity(1, 3)), "q", {A: (0, 0)}, None, []
-    )
+    back = CommittedAttempt(Witness(3, "recovery", -1, None, Identity(1, 3)), {A: (0, 0)}, None, [])
     again = attempt(4, {A: (0, 6)}, {"duplicate": 2}, AGAIN.dedup["producers"])
     first = attempt(1, {A: (0, 3)})
     for refused, is_proven in (([1, 2], True), ([1, 1, 2], False)):
@@ -335,7 +333,7 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 
     letters = DeadLetterReader(Log(), "p", "dead")
     receipts = [Receipt(topic, 0, 7, 10, 16, 1, 0) for topic in ("dead", "out")]
-    letters.see(CommittedAttempt(FIRST.witness, "q", {}, None, receipts))
+    letters.see(CommittedAttempt(FIRST.witness, {}, None, receipts))
     found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}
     assert found == {B: [5, 7, 7], TopicPartition("more", 0): [0]}
     assert asked == [(TopicPartition("dead", 0), 17)]
@@ -368,7 +366,7 @@ def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(mo
 def test_behind_a_rewind_the_order_begins_anew():
     """Else what is read again would have one place in it for both times."""
     back = Witness(3, "recovery", -1, None, Identity(1, 3))
-    rewind = CommittedAttempt(back, "q", {A: (3, 3)}, None, [])
+    rewind = CommittedAttempt(back, {A: (3, 3)}, None, [])
     again = attempt(4, AGAIN.ranges, {"duplicate": 2}, AGAIN.dedup["producers"])
     made = judged({A: SENT}, FIRST, AGAIN, rewind, again, is_spread=True)
     assert not made.findings.counts, made.findings.listed

@@ -11,26 +11,24 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from eos.finding import Witness
 from eos.kafka.api import Identity
-from eos.ledger.record import TableState
+from eos.ledger.record import Kind, LedgerRecord, Position, TableState
 from eos.plan.delta_sink import Table
-from eos.verify.cross_checks import LedgerLevel
 from eos.verify.delta_tables import Sinks, TableWrite, check_tables, read_tables
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
 
 
-def known(offset: int, at: int, kind: str = "attempt") -> LedgerLevel:
-    told = Witness(offset, kind, 1, 1, Identity(1, offset))
-    return LedgerLevel(told, "q", {}, False, {}, {"all": TableState("id", at)})
+def known(offset: int, at: int, kind: Kind = "attempt") -> LedgerRecord:
+    position = Position({}, {}, "q", 1, tables={"all": TableState("id", at)})
+    return LedgerRecord(kind, position, {}, 0, offset, Identity(1, offset))
 
 
 def cases(
     found: TableWrite | str,
-    low: LedgerLevel,
-    high: LedgerLevel | None = None,
+    low: LedgerRecord,
+    high: LedgerRecord | None = None,
     owed: Mapping[str, int] = MappingProxyType({}),
 ) -> list[str]:
     return [each.case for each in check_tables(SINKS, {"all": found}, owed, low, high or low)]
@@ -49,7 +47,7 @@ def cases(
     ],
 )
 def test_two_versions_fit_an_attempt_and_one_any_other_record(
-    at: int, low: LedgerLevel, told: list[str]
+    at: int, low: LedgerRecord, told: list[str]
 ) -> None:
     assert cases(TableWrite("id", at), low) == told
 
@@ -74,7 +72,7 @@ def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
 def test_another_table_and_none() -> None:
     assert cases(TableWrite("other", 12), known(12, 8)) == ["delta_replaced"]
     assert cases("is gone", known(12, 8)) == ["delta_unreadable"]
-    unknown = replace(known(12, 8), tables={})
+    unknown = replace(known(12, 8), position=Position({}, {}))
     assert cases(TableWrite("id", 99), unknown) == []  # declared, and not met by any run yet
 
 
@@ -113,7 +111,8 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
     identity = str(DeltaTable(there.path).metadata().id)
 
     def found() -> list[str]:
-        level = replace(known(14, 12, "stop"), tables={"all": TableState(identity, 12, 1)})
+        position = Position({}, {}, tables={"all": TableState(identity, 12, 1)})
+        level = replace(known(14, 12, "stop"), position=position)
         return [each.case for each in check_tables(sinks, read_tables(sinks), {}, level, level)]
 
     assert found() == []

@@ -40,7 +40,7 @@ def committed(
     ranges = {IN: (start, end)} if kind == "attempt" else {}
     verdicts = {"verdicts": {"duplicate": dropped}, "producers": spans} if dropped else {}
     ids = {"in": topic_id} if topic_id else {}
-    return CommittedAttempt(told, "q", ranges, None, [], verdicts, None, ids, producers)
+    return CommittedAttempt(told, ranges, None, [], verdicts, None, ids, producers)
 
 
 class Silent:
@@ -107,9 +107,7 @@ def test_the_first_copy_may_be_in_records_of_a_copied_ledger(producers, kind) ->
     check = repeating()
     witness = Witness(6, "recovery", -1, None, Identity(5, 6))
     ranges = {IN: (10, 10)}
-    accepted = CommittedAttempt(
-        witness, "q", ranges, {IN: 10}, [], producers=producers, is_copied=True
-    )
+    accepted = CommittedAttempt(witness, ranges, {IN: 10}, [], producers=producers, is_copied=True)
     check.see(accepted)
     check.see(committed(7, 10, 20, dropped=1, spans=(SPAN,)))
     assert cases(check) == [(FindingKind[kind], "unproven")]
@@ -187,8 +185,8 @@ def test_a_partition_that_a_rewind_leaves_out_is_not_forgotten() -> None:
     witness = Witness(2, "recovery", -1, None, Identity(5, 2))
     both = {IN: (0, 5), more: (0, 2)}
     begun = Witness(1, "attempt", 1, 1, Identity(5, 1))
-    read = CommittedAttempt(begun, "q", both, None, [])
-    rewound = CommittedAttempt(witness, "q", {IN: (3, 3)}, {IN: 3}, [])
+    read = CommittedAttempt(begun, both, None, [])
+    rewound = CommittedAttempt(witness, {IN: (3, 3)}, {IN: 3}, [])
     for each in (read, rewound):
         assert not list(chain.see(each))
         check.see(each)

@@ -51,7 +51,7 @@ class Lake:
         batch_id = sum(each.is_attempt for each in self.records) if kind == "attempt" else -1
         told = Witness(offset, kind, batch_id, 1, Identity(5, offset))
         tables = {self.table.name: self.state} if self.state else {}
-        self.records.append(CommittedAttempt(told, "q", {}, None, [], {}, tables))
+        self.records.append(CommittedAttempt(told, {}, None, [], {}, tables))
         return offset
 
     def adopt(self) -> None:
