@@ -70,6 +70,13 @@ def ints_of(array: Any, null: int = 0) -> npt.NDArray[np.int64]:
     return found
 
 
+def never_null(lists: Any) -> Any:
+    """Return a list array with empty lists in place of nulls, which takes no copy."""
+    if not lists.null_count:
+        return lists
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
+
+
 def one_array(column: Any) -> Any:
     """Return a chunked Arrow column as one array."""
     if column.num_chunks == 1:

@@ -136,17 +136,13 @@ def _ones(field: Field, array: Any) -> list[Any]:
     if field.sql == "STRING":
         found = _texts(array)
         return _numbers(field, found) if field.is_enum else found
-    found = array.to_pylist() if array.null_count or array.nbytes == 0 else _fast(array)
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    is_fast = is_number and not array.null_count
+    found = values_of(array).tolist() if is_fast else array.to_pylist()
     if field.bounds is not None:
         if pa.types.is_decimal(array.type):
             found = [None if each is None else int(each) for each in found]
         _require_within(field.bounds, found)
-    return found
-
-
-def _fast(array: Any) -> list[Any]:
-    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
-    found: list[Any] = values_of(array).tolist() if is_number else array.to_pylist()
     return found
 
 

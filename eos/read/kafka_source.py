@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ADMINS = 6
 # How long a task waits for records, in ms. Spark's default is spark.network.timeout, which users
 # lower to detect lost executors sooner. A broker or a busy machine may need longer.
-_PATIENCE = ("kafkaConsumer.pollTimeoutMs", "120000")
+_PATIENCE_MS = "120000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,9 @@ class SparkKafkaSource:
         starts = nested(self.starts)
         reader = (
             spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap)
             .option(*self._subscription(spark))
             .option("startingOffsets", json.dumps(starts))
             .option("maxOffsetsPerTrigger", self.records_max)
-            .option("includeHeaders", "true")
-            # Skips records of open and aborted transactions.
-            .option("kafka.isolation.level", "read_committed")
-            # At the end of a partition a consumer sends another fetch before it returns its
-            # records, and waits for the response: half a second for each partition by default. And
-            # after each poll Spark requests the partition's first and last offset on the same
-            # connection. So the wait is short, and polls are large. An idle stream does not poll.
-            .option("kafka.fetch.max.wait.ms", "1")
             .option("kafka.max.poll.records", "10000")
             # If the leader dies, Spark's admin client keeps asking it until its timeout: a minute
             # by default. Then Spark creates a new client, which finds the new leader. The query
@@ -67,12 +58,8 @@ class SparkKafkaSource:
             .option("kafka.request.timeout.ms", "10000")
             .option("kafka.default.api.timeout.ms", "15000")
             .option("fetchOffset.numRetries", _ADMINS)
-            .option(*_PATIENCE)
-            # If records were deleted before they were read, stop. Never skip them.
-            .option("failOnDataLoss", "true")
+            .options(**self._options)  # last: `client` may replace the options above
         )
-        for name, value in self.client.items():
-            reader = reader.option(f"kafka.{name}", value)
         if self.waits_for:
             records_min, delay_ms_max = self.waits_for
             reader = reader.option("minOffsetsPerTrigger", records_min)
@@ -87,21 +74,34 @@ class SparkKafkaSource:
 
         It is used to read the records of a committed micro-batch again.
         """
-        reader = (
+        return (
             spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap)
+            .options(**self._options)
             .option("assign", json.dumps(_listed(ends)))
             .option("startingOffsets", json.dumps(nested({tp: self.starts[tp] for tp in ends})))
             .option("endingOffsets", json.dumps(nested(ends)))
-            .option("includeHeaders", "true")
-            .option("kafka.isolation.level", "read_committed")
-            .option("kafka.fetch.max.wait.ms", "1")
-            .option(*_PATIENCE)
-            .option("failOnDataLoss", "true")
+            .load()
         )
-        for name, value in self.client.items():
-            reader = reader.option(f"kafka.{name}", value)
-        return reader.load()
+
+    @property
+    def _options(self) -> dict[str, str]:
+        """Return the options of every read."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "includeHeaders": "true",
+            # Skips records of open and aborted transactions.
+            "kafka.isolation.level": "read_committed",
+            # At the end of a partition a consumer sends another fetch before it returns its
+            # records, and waits for the response: half a second for each partition by default. And
+            # after each poll Spark requests the partition's first and last offset on the same
+            # connection. So the wait is short, and a stream's polls are large. An idle stream does
+            # not poll.
+            "kafka.fetch.max.wait.ms": "1",
+            "kafkaConsumer.pollTimeoutMs": _PATIENCE_MS,
+            # If records were deleted before they were read, stop. Never skip them.
+            "failOnDataLoss": "true",
+            **{f"kafka.{name}": value for name, value in self.client.items()},
+        }
 
     def _subscription(self, spark: SparkSession) -> tuple[str, str]:
         if self.pattern is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from eos.arrow import never_null
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.encode.stage import CountedRows
 from eos.errors import AttemptFailedError
@@ -195,8 +196,4 @@ def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     A step gets its rows in this form from Spark, too (`transform/batch_functions.py`)."""
     at = batch.schema.get_field_index(HEADERS_COLUMN)
-    lists = batch.column(at)
-    if not lists.null_count:
-        return batch
-    never_null = pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
-    return batch.set_column(at, batch.schema.field(at), never_null)
+    return batch.set_column(at, batch.schema.field(at), never_null(batch.column(at)))

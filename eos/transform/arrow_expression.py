@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries
+from eos.arrow import array_of, binaries, never_null
 
 TYPES: Mapping[str, Any] = {
     "boolean": pa.bool_(),
@@ -128,16 +128,8 @@ def _same(left: Any, right: Any) -> Any:
 
 
 def _joined(*texts: Any) -> Any:
-    separator = texts[0].type, pa.binary()
-    nothing = binaries([b""])[0] if separator[0] == separator[1] else scalar("", "string")
+    nothing = binaries([b""])[0] if texts[0].type == pa.binary() else scalar("", "string")
     return pc.binary_join_element_wise(*texts, nothing, null_handling="emit_null")
-
-
-def _never_null(lists: Any) -> Any:
-    """Return an empty list in place of null, which takes no copy."""
-    if not lists.null_count:
-        return lists
-    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
 
 
 def _cast(expression: Expression, value: Any) -> Any:
@@ -184,6 +176,6 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "if": _chosen,
     "coalesce": pc.coalesce,
     "concat": _joined,
-    "never null": _never_null,
+    "never null": never_null,
 }
 _TYPED: Mapping[str, Callable[..., Any]] = {"cast": _cast, "struct": _struct}

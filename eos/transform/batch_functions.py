@@ -6,7 +6,7 @@ passed in the order of the previous step. Not guaranteed: how many rows a call g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,19 +39,8 @@ class InBatches:
         return self.frame.mapInArrow(self.part.arrow, self.schema)
 
 
-def in_batches(
-    frame: DataFrame,
-    kind: Kind,
-    reference: str,
-    call: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    returns: str,
-) -> InBatches:
-    """Return a step that calls the user's function `call`.
-
-    `returns` is a DDL text of the columns that it returns."""
-    schema = returned(frame.schema.fields, returns)
-    part = TaskFunction(reference, call, dict(arguments), tuple(schema.names))
+def in_batches(frame: DataFrame, kind: Kind, part: TaskFunction, schema: StructType) -> InBatches:
+    """Return a step that is not applied yet. `schema` has the columns that it returns."""
     return InBatches(_without_null_headers(frame), kind, part, schema)
 
 

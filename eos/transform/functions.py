@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from eos.errors import EosError, TransformError
 from eos.suggestion import did_you_mean_note
@@ -25,44 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField, StructType
 
+    from eos.config.transform import Step
 
 _TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
 _LIBRARIES = ("site-packages", "dist-packages")
-
-
-class File(Protocol):
-    """The declaration of a query file in a step. `file` is relative to the pipeline's folder."""
-
-    @property
-    def file(self) -> str: ...
-
-
-class Step(Protocol):
-    """A step as the pipeline file declares it: a Python function or an SQL query."""
-
-    @property
-    def python(self) -> str | None: ...
-
-    @property
-    def arguments(self) -> Mapping[str, Any]: ...
-
-    @property
-    def sql(self) -> str | File | None: ...
-
-    @property
-    def tables(self) -> Sequence[str]: ...
-
-    @property
-    def name(self) -> str | None: ...
-
-    @property
-    def pandas(self) -> str | None: ...
-
-    @property
-    def arrow(self) -> str | None: ...
-
-    @property
-    def returns(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +171,9 @@ def batch_step(
 
 
 def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatches:
-    assert function.kind != "python", "it is one of a DataFrame"
-    _travel_by_value(function.modules)
-    signature = function.python, function.call, function.arguments, function.returns
-    return batch_functions.in_batches(frame, function.kind, *signature)
+    found = batch_step(function, frame.schema.fields)
+    assert found is not None, "the caller has checked the step's kind"
+    return batch_functions.in_batches(frame, *found)
 
 
 def _find(reference: str, step: Step, *, within: Sequence[Path]) -> Function:
