@@ -16,6 +16,7 @@ from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UsageError
 from eos.inspect.cluster_view import ClusterView
+from eos.json_fields import INT64_MAX
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Foreign, Ledger
@@ -69,6 +70,12 @@ class Snapshot:
     def position(self) -> Position:
         """Return the position to resume from; empty if the ledger is empty."""
         return Position({}, {}) if self.last is None else inherited(self.planned, self.last)
+
+    def newest_attempt(self, until: int = INT64_MAX) -> LedgerRecord | None:
+        """Return the newest record of an attempt up to the ledger offset `until`; None without."""
+        records = self.ledger.newest_first(short_deadline())
+        attempts = (each for each in records if each.attempt is not None)
+        return next((each for each in attempts if each.offset <= until), None)
 
     def partitions(self) -> frozenset[TopicPartition]:
         """Return all partitions that the source has now, known to the ledger or not."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import UsageError
-from eos.inspect.snapshot import Snapshot, short_deadline
-from eos.ledger.record import LedgerRecord, TableState, nested
+from eos.inspect.snapshot import Snapshot
+from eos.ledger.record import TableState, nested
 from eos.recover.change import LedgerChange, Verb, no_change
 
 
@@ -41,10 +41,7 @@ def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
     The table is not read. The ledger does not show whether the rows of the last attempt were
     written to it, so the sentence names that attempt if the table may lack it.
     """
-    attempts = (
-        each for each in view.ledger.newest_first(short_deadline()) if each.attempt is not None
-    )
-    newest: LedgerRecord | None = next(attempts, None)
+    newest = view.newest_attempt()
     # Assume that the table's last write is the one in the ledger, since the table is not read.
     status = table_status(known.at, known.at, -1 if newest is None else newest.offset)
     if newest is None or newest.attempt is None or status is TableStatus.COMPLETE:

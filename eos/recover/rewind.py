@@ -5,7 +5,7 @@ Source records after that position are read again, and their output is written a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -38,7 +38,11 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
         producers = states_of(view, record)
         required = {**then, **unchanged}
         tables = _tables(view, record, following)
-        restores = _restores(view, tables) if restores_tables else ()
+        restores: Sequence[TableRestore] = ()
+        if restores_tables:
+            from eos.recover.table_restores import plan_restores  # loads Delta's library
+
+            restores = plan_restores(view, tables)
         states = {**before.tables, **{each.table.name: each.state for each in restores}}
         is_restored = all(each.is_done for each in restores) and states == before.tables
         runs = record.position.runs
@@ -83,12 +87,6 @@ def _require_known_offsets(view: Snapshot) -> None:
         )
 
 
-def _restores(view: Snapshot, tables: Mapping[str, TableState]) -> Sequence[TableRestore]:
-    from eos.recover.table_restores import plan_restores  # loads Delta's library
-
-    return plan_restores(view, tables)
-
-
 def _tables(
     view: Snapshot, record: LedgerRecord, following: LedgerRecord | None
 ) -> dict[str, TableState]:
@@ -101,9 +99,8 @@ def _tables(
     """
     if following is None or following.kind == "recovery":
         following = record
-    newest_first = view.ledger.newest_first(short_deadline())
-    attempts = (each.offset for each in newest_first if each.attempt is not None)
-    least = next((offset for offset in attempts if offset <= record.offset), -1)
+    attempt = view.newest_attempt(record.offset)
+    least = -1 if attempt is None else attempt.offset
     now = view.position.tables
     return {
         name: then

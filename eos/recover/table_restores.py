@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from eos.delta.restore import RestorePlanner, TableRestore
 from eos.errors import UsageError
-from eos.inspect.snapshot import Snapshot, short_deadline
+from eos.inspect.snapshot import Snapshot
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table, app_of
 
@@ -30,14 +30,10 @@ def plan_restores(view: Snapshot, known: Mapping[str, TableState]) -> Sequence[T
     # offset, it is above all that were written to the tables, and a repeated command computes it
     # again.
     mark = view.last.offset + 1
-    attempts = (
-        each.offset
-        for each in view.ledger.newest_first(short_deadline())
-        if each.attempt is not None
-    )
-    newest = next(attempts, -1)
+    newest = view.newest_attempt()
     planners = [_planner(view, table, known.get(table.name)) for table in view.planned.tables]
-    return [each.plan(mark, newest) for each in planners]
+    at = -1 if newest is None else newest.offset
+    return [each.plan(mark, at) for each in planners]
 
 
 def _planner(view: Snapshot, table: Table, then: TableState | None) -> RestorePlanner:

@@ -41,10 +41,6 @@ class Letter:
     stored: StoredRecord
     origin: Origin
 
-    @property
-    def bytes(self) -> int:
-        return self.stored.bytes
-
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:

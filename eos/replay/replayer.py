@@ -225,7 +225,7 @@ class _Replay:
                     passed_over += 1
                     continue
                 letters.append(letter)
-                size += letter.bytes
+                size += letter.stored.bytes
                 if len(letters) >= left or size >= BYTES_MAX:
                     ends[tp] = letter.stored.offset + 1
                     break

@@ -22,9 +22,9 @@ _EPOCHS = 1 << 15
 class Owners:
     """Producer ids and epochs with which the pipeline committed.
 
-    Each producer id takes 4 KB, with one bit per epoch."""
+    The epochs of a producer id are the bits of a number, which takes 4 KB at most."""
 
-    _epochs: dict[int, bytearray] = field(default_factory=dict)
+    _epochs: dict[int, int] = field(default_factory=dict)
     _trimmed: dict[int, int] = field(default_factory=dict)  # by producer id, the epochs below
     _is_after_trimmed: bool = False
 
@@ -32,19 +32,18 @@ class Owners:
         if self._is_after_trimmed:
             self._trimmed[identity.producer_id] = identity.epoch
             self._is_after_trimmed = False
-        bits = self._epochs.setdefault(identity.producer_id, bytearray(4096))
-        bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
+        self.know(identity.producer_id)
+        self._epochs[identity.producer_id] |= 1 << identity.epoch
 
     def know(self, producer_id: int) -> None:
         """Add a producer id of the pipeline. Which of its epochs committed is not known yet."""
-        self._epochs.setdefault(producer_id, bytearray(4096))
+        self._epochs.setdefault(producer_id, 0)
 
     def is_ours(self, producer_id: int) -> bool:
         return producer_id in self._epochs
 
     def committed(self, identity: Identity) -> bool:
-        bits = self._epochs.get(identity.producer_id)
-        return bits is not None and bool(bits[identity.epoch >> 3] >> (identity.epoch & 7) & 1)
+        return bool(self._epochs.get(identity.producer_id, 0) >> identity.epoch & 1)
 
     def forget_trimmed(self) -> None:
         """Note that the transactions between the last one and the next one are not known."""

@@ -7,9 +7,8 @@ before the rule rejected them, so it drops later copies correctly.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,24 +17,14 @@ import pyarrow.compute as pc
 from eos.kafka.api import TopicPartition
 from eos.kafka.records.varint import Ints
 from eos.verify.history import CommittedAttempt
+from eos.verify.log_reader import Reader
 from eos.verify.proofs import TooManyError
 from eos.verify.records import Records
 from eos.verify.stamps import header
-from eos.verify.target import LogBounds
 
 LETTERS_MAX = 2_000_000  # the limit for one pipeline; 8 bytes of memory per dead letter
 _OFFSET = r"^[0-9]{1,18}$"
 Refused = Mapping[TopicPartition, Ints]  # offsets, ascending; once per rejection
-
-
-class Reads(Protocol):
-    """The methods of `log_reader.Reader` that this module calls."""
-
-    def bounds(
-        self, partitions: Collection[TopicPartition], /
-    ) -> Mapping[TopicPartition, LogBounds]: ...
-
-    def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]: ...
 
 
 @dataclass(slots=True)
@@ -46,7 +35,7 @@ class DeadLetterReader:
     partition, of what the attempts passed to `see` have written. `read` ignores later records.
     """
 
-    reader: Reads
+    reader: Reader
     pipeline: str
     topic: str
     ends: dict[TopicPartition, int] = field(default_factory=dict)

@@ -22,6 +22,11 @@ class OffsetSpan:
     attempts: int = 0
     records: int = 0
 
+    def add(self, first: int, last: int, attempts: int = 1, records: int = 0) -> None:
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.attempts += attempts
+        self.records += records
+
 
 @dataclass(slots=True)
 class Findings:
@@ -49,12 +54,8 @@ class Findings:
         """Add offsets that can't be verified, for the reason `case`.
 
         `close` reports one range per partition and reason."""
-        known = self._spans.get((case, at))
-        if known is None:
-            known = self._spans[case, at] = OffsetSpan(first, last)
-        known.first, known.last = min(known.first, first), max(known.last, last)
-        known.attempts += bool(records)
-        known.records += records
+        span = self._spans.setdefault((case, at), OffsetSpan(first, last))
+        span.add(first, last, bool(records), records)
 
     def close(self) -> None:
         """Add a finding for each range of offsets that can't be verified."""

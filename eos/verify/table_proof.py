@@ -20,7 +20,7 @@ from eos.delta.history import MissingCommitError
 from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import RowCounts, TableState
 from eos.plural import plural
-from eos.verify.findings import Findings
+from eos.verify.findings import Findings, OffsetSpan
 from eos.verify.history import CommittedAttempt
 from eos.verify.progress import TablePoint
 from eos.verify.table_commits import OwnCommit, TableCommits
@@ -31,15 +31,6 @@ _DAMAGE_MAX = 10_000  # findings that wait for an operator's record, which may a
 _UNCONFIRMED = "no later ledger record confirms them, and the table's log lacks them"
 _COUNTLESS = "their row counts in the table's log are missing or damaged"
 _TRIMMED = "their ledger records were trimmed, and the table's log lacks them"
-
-
-@dataclass(slots=True)
-class _Unproven:
-    """Micro-batches that can't be verified for one reason, by their ledger offsets."""
-
-    count: int
-    first: int
-    last: int
 
 
 @dataclass(slots=True)
@@ -69,7 +60,7 @@ class TableProof:
     _version: int = -1  # of the newest commit that a ledger record confirmed
     _is_followed: bool = False  # the last record has the table
     _damage: list[Finding] = field(default_factory=list)
-    _unproven: dict[str, _Unproven] = field(default_factory=dict)
+    _unproven: dict[str, OffsetSpan] = field(default_factory=dict)  # ledger offsets, by reason
 
     def __post_init__(self) -> None:
         self.files = TableFiles(self.store, self.found.log)
@@ -130,7 +121,9 @@ class TableProof:
                 self._damage.append(self._foreign(offset, commit))
         self._report()
         for reason, span in self._unproven.items():
-            message = f"{self._place}: {plural(span.count, 'write')} (ledger offsets {span.first} "
+            message = (
+                f"{self._place}: {plural(span.attempts, 'write')} (ledger offsets {span.first} "
+            )
             message += f"to {span.last}) could not be proven: {reason}"
             self.findings.add(Finding("delta_unproven", message, kind=FindingKind.GONE))
 
@@ -144,7 +137,7 @@ class TableProof:
             **self.rows._asdict(),
             "uncounted": self.uncounted,
             "earlier": self.earlier,
-            "unproven": sum(each.count for each in self._unproven.values()),
+            "unproven": sum(each.attempts for each in self._unproven.values()),
         }
 
     # --- one micro-batch
@@ -264,9 +257,8 @@ class TableProof:
             self.findings.add(each)
 
     def _add_unproven(self, offset: int, reason: str) -> None:
-        span = self._unproven.setdefault(reason, _Unproven(0, offset, offset))
-        span.count += 1
-        span.first, span.last = min(span.first, offset), max(span.last, offset)
+        span = self._unproven.setdefault(reason, OffsetSpan(offset, offset))
+        span.add(offset, offset)
 
     @property
     def rows_text(self) -> str:

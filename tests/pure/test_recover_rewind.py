@@ -29,6 +29,7 @@ def view_of(*positions: Position) -> Any:
         ledger=SimpleNamespace(newest_first=lambda _: iter(records[::-1])),
         planned=SimpleNamespace(is_dataframe=True, dedup=None, tables=(), sink_topics=("out",)),
         source=SimpleNamespace(earliest=lambda _: {}, latest=lambda _: {}),
+        newest_attempt=lambda _until: None,
         require_same_topics=lambda: None,
         moved=lambda ends: replace(positions[-1], ends=ends, is_reset=True),
         group=lambda _: {},
