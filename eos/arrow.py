@@ -7,13 +7,25 @@ time. So neither this module nor the stages call them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+# Spark types that Arrow expressions compute with, and their Arrow types.
+TYPES: Mapping[str, Any] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
 
 
 def array_of(values: Any, kind: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import TYPES
 from eos.formats.json_schema import JsonField, left_of, parsed_of
 from eos.kafka.records.native_rows import SourceColumn
 from eos.native import library
@@ -25,14 +26,8 @@ from eos.native.memory import POOL, layout
 from eos.native.structs import JsonColumn, JsonReader, address
 
 _TYPES: dict[str, Any] = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
+    **TYPES,
     "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }

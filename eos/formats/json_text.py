@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import TYPES
 from eos.kafka.records.native_rows import SourceColumn
 from eos.native import library
 from eos.native.memory import POOL
@@ -33,15 +34,7 @@ KINDS = {
     "string": 6,
 }
 _DECIMALS, _TEXTS = KINDS["double"], KINDS["string"]
-_OF_TYPES = {
-    pa.bool_(): 0,
-    pa.int8(): 1,
-    pa.int16(): 2,
-    pa.int32(): 3,
-    pa.int64(): 4,
-    pa.float64(): _DECIMALS,
-    pa.string(): _TEXTS,
-}
+_OF_TYPES = {TYPES[name]: kind for name, kind in KINDS.items()}
 _NUMBER_BYTES = 24  # of most numbers; the memory grows if they are longer
 _BYTES_MAX = (1 << 31) - 1
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eos.arrow import TYPES
 from eos.spark.spark_4_0 import shows_collations
-from eos.transform.arrow_expression import TYPES, Expression
+from eos.transform.arrow_expression import Expression
 
 # Spark's names of types in a plan's JSON.
 _KINDS = {

@@ -17,18 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.arrow import array_of, binaries, never_null
-
-TYPES: Mapping[str, Any] = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-}
+from eos.arrow import TYPES, array_of, binaries, never_null
 
 
 class NeedsSparkError(Exception):
