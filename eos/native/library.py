@@ -94,11 +94,7 @@ def find() -> Status:
                 continue
             path, content = found
             return Status(_loaded(path, content), origin, path)
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # RuntimeError: there is no home folder
+        except (OSError, ValueError, RuntimeError) as error:  # the last: without a home folder
             problems.append(f"{origin}: {error}")
     return Status(None, "", "", "; ".join(problems) or "it was not built on this machine")
 

@@ -34,10 +34,7 @@ def fit_arguments(
     Raise TransformError with all that don't fit. Annotations that no YAML value can have are
     ignored. `tables` are passed at the call. Unless `converts`, only the names are checked.
     """
-    try:
-        parameters = list(inspect.signature(call).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions and classes have no signature
-        parameters = []
+    parameters = _parameters(call)
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
             "transform_signature_invalid",
@@ -74,6 +71,13 @@ def fit_arguments(
             hint=f"correct `with:`, which passes arguments by name to `{signature}`",
         )
     return found
+
+
+def _parameters(call: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):  # some built-in functions and classes have no signature
+        return []
 
 
 def _hints(call: Callable[..., Any]) -> Mapping[str, Any]:
