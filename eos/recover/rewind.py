@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eos.errors import UsageError
 from eos.inspect.layout import record_time
 from eos.inspect.snapshot import Snapshot, bounds, names_of, short_deadline
-from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, TableState
+from eos.ledger.record import BATCH_QUERY, Ends, LedgerRecord, Position, TableState
 from eos.recover.change import LedgerChange, Verb, consequences, moves, no_change
 from eos.recover.dedup_states import states_of
 
@@ -56,24 +56,31 @@ def rewind(to: str, *, restores_tables: bool = False) -> Verb:
             runs=runs,
             tables=states,
         )
-        new = before.ends.keys() - required.keys()
-        if new:
-            remarks.append(
-                f"{names_of(new)}: not in that record, so it is read from its beginning, and its "
-                "output is written a second time"
-            )
-        undone = [each for each in before.runs if each not in runs]
-        if undone:
-            remarks.append(f"if these runs are repeated, they write again: {', '.join(undone)}")
         remarks = [
             f"to the record of {record_time(record)}",
             *consequences(view, moves(before.ends, required), tables, restores=restores_tables),
             *remarks,
+            *_unknown_then(before, after),
         ]
         group = view.group(required)
         return LedgerChange(options, before, after, group, remarks, restores=restores)
 
     return verb
+
+
+def _unknown_then(before: Position, after: Position) -> list[str]:
+    """Return sentences about partitions and runs that the position `after` does not know yet."""
+    found = []
+    new = before.ends.keys() - after.ends.keys()
+    if new:
+        found.append(
+            f"{names_of(new)}: not in that record, so it is read from its beginning, and its "
+            "output is written a second time"
+        )
+    undone = [each for each in before.runs if each not in after.runs]
+    if undone:
+        found.append(f"if these runs are repeated, they write again: {', '.join(undone)}")
+    return found
 
 
 def _require_known_offsets(view: Snapshot) -> None:
