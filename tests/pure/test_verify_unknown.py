@@ -130,13 +130,13 @@ class ChangedTopic:
 
     def __init__(self, topic_id: str) -> None:
         self.client = self
-        self.topic_id, self.read = topic_id, 0
+        self.topic_id, self.read, self.start = topic_id, 0, 0
 
     def topics(self, names: Collection[str], _deadline: Deadline) -> dict[str, TopicInfo]:
         return {name: TopicInfo(self.topic_id, 1, 0 if self.topic_id else 3) for name in names}
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
-        return {tp: LogBounds(0, 3, 3) for tp in partitions}
+        return {tp: LogBounds(self.start, 3, 3) for tp in partitions}
 
     def retention(self, _topic: str) -> Retention:
         return Retention()
@@ -146,6 +146,7 @@ class ChangedTopic:
 
     def stamps(self, *_: object) -> Iterator[Stamps]:
         self.read += 1
+        self.start = 1  # retention deletes the first record meanwhile
         yield Stamps(*(np.zeros(0, np.int64),) * 4)
 
 
@@ -165,6 +166,15 @@ def test_drops_of_a_forgotten_topic_are_no_damage(now, is_spread) -> None:
     check.see(committed(4, 0, 3, dropped=1, topic_id="new"))
     assert cases(check) == [(FindingKind.GONE, "unproven")] * 2
     assert check.forgotten == {"in"}
+
+
+def test_the_first_copy_may_be_deleted_while_the_log_is_read() -> None:
+    reader: Any = ChangedTopic("new")
+    logs = SourceLogs(reader, Findings(), Silent(), cast(Any, "unused"))
+    assert not logs.stamps(SourceRange(IN, 0, 3, "new")).is_cut()
+    check = DropCheck(Findings(), logs.stamps)
+    check.see(committed(1, 0, 3, dropped=1, topic_id="new"))
+    assert cases(check) == [(FindingKind.GONE, "unproven")]
 
 
 def test_only_the_last_id_of_a_topic_is_compared() -> None:
