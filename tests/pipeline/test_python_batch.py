@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,21 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     # Before EndTxn the run is not committed, and the next one writes it. After it, it is.
     assert answer(path, broker, topic) == [moment == "before", False]
     assert numbers(broker, f"{topic}.out") == EXPECTED
-    found_by_commands(tmp_path, topic, profile_of(broker, tmp_path))
+    profile = profile_of(broker, tmp_path)
+    found_by_commands(tmp_path, topic, profile)
+    now = datetime.now(timezone.utc).isoformat()
     path.write_text(BATCH.replace("2026-11-23", "2026-11-24"))
     assert answer(path, broker, topic) == [True, False]
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 2)
+    rewind = ("--rewind-to", now, "--yes", "--why", "a bad run", "--profile", str(profile))
+    done = eos(tmp_path, "recover", topic, *rewind)
+    assert done.returncode == 0, done.stderr
+    assert "if these runs are repeated, they write again: 2026-11-24" in done.stdout
+    assert answer(path, broker, topic) == [True, False]
+    assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 3)
+    for verb in ("verify", "audit"):
+        done = eos(tmp_path, verb, topic, "--profile", str(profile))
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.nightly
