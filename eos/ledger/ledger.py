@@ -43,6 +43,7 @@ _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
 _SURE_AFTER_MS = 10_000  # a startup that waited this long knows that no marker is late
 _ASK_MS = 2_000
+_OFFSET_MAX = (1 << 63) - 1
 _RECORD_AND_MARKER = 2  # offsets of one transaction of this pipeline
 _FOREIGN_MAX = 100
 # Of a run's attempts, one in so many has the settings of the pipeline file. All other records of a
@@ -220,11 +221,12 @@ class Ledger:
 
     def _require_readable(self, blob: bytes) -> None:
         """Raise unless the record can be read back. Once committed, it would stop each startup."""
+        offset = _OFFSET_MAX if self._end is None else self._end  # of the record, once it is sent
         try:
             for batch in batches(blob):
                 assert isinstance(batch, Batch)
                 for stored in stored_records(batch):
-                    self._decode(stored)
+                    self._decode(stored._replace(offset=offset))
         except PromiseBrokenError as error:
             reason = error.__cause__ or error.message
             raise errors.unreadable(self._pipeline, self.partition.topic, reason) from error

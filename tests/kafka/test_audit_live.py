@@ -142,4 +142,4 @@ def test_maintenance_by_hand(pipeline: Pipeline, capsys, monkeypatch):
     catch_up(made)
     assert maintain(["--profile", pipeline.words[2]]) == 0
     assert "1 pipelines, 0 files deleted" in capsys.readouterr().out
-    assert made.table.size(names.pipeline).files == 1
+    assert made.table.file_count(names.pipeline) == 1
