@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eos.observe.metrics import RunMetrics
 
 _CLOSE_S = 5.0  # for all observers together
+_COUNTER = "metrics"  # name of the thread that counts events
 _HINT = "correct `observers` in the profile: docs/observers.md"
 
 
@@ -182,7 +183,7 @@ def _measuring(
     from eos.observe.metrics import RunMetrics
 
     found = RunMetrics(pipeline, _versions())
-    thread = ObserverThread("metrics", lambda: found, warn)
+    thread = ObserverThread(_COUNTER, lambda: found, warn)
     threads.append(thread)
     found.registry.watch(threads)
     collected = found.registry.collected
@@ -232,11 +233,14 @@ def _versions() -> dict[str, str]:
 
 def _close(bus: Bus, threads: Sequence[ObserverThread]) -> None:
     bus.close()
-    for each in threads:  # before the first wait: an observer that hangs takes no other one's time
-        each.end()
     ends_at = time.monotonic() + _CLOSE_S
-    for each in threads:
-        each.join(max(0.0, ends_at - time.monotonic()))
+    # First the thread that counts, which runs no code of the user: exporters read its counts.
+    for is_counter in (True, False):
+        ending = [each for each in threads if (each.name == _COUNTER) is is_counter]
+        for each in ending:  # all before the first wait: one that hangs takes no other one's time
+            each.end()
+        for each in ending:
+            each.join(max(0.0, ends_at - time.monotonic()))
 
 
 def _run_failed(pipeline: str, error: Exception) -> events.RunFailed:
