@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from eos import private_files
+from eos.errors import UsageError
 
 
 def cache_root() -> Path:
@@ -16,5 +17,12 @@ def cache_root() -> Path:
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification requires that a relative path is ignored.
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    try:
+        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise UsageError(
+            "home_folder_unknown",
+            "there is no folder for downloads, because this user has no home folder",
+            hint="set HOME or XDG_CACHE_HOME to the absolute path of a folder",
+        ) from error
     return private_files.create_folder(root / "spark-eos")

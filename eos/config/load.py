@@ -323,7 +323,7 @@ class _Reader:
                 return text
             return None
         if kind in ("int", "float") and _is_setting(location):
-            return str(node.value)
+            return str(node.value).replace("_", "")
         try:
             if kind == "bool":
                 return self._scalars.construct_yaml_bool(node)

@@ -287,10 +287,10 @@ class Connections:
                 channel.connection = await self._connect(channel, deadline)
             if not channel.connection.paused:
                 return channel.connection
-            if deadline.has_passed:
-                return None
             # Throttled by a quota: the broker reads nothing from this client until the pause ends.
             await self._net.sleep(_PAUSE_STEP_S)
+            if deadline.has_passed:
+                return None
 
     async def _connect(self, channel: _Channel, deadline: Deadline) -> Any:
         node = channel.node

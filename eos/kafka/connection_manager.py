@@ -10,8 +10,8 @@ In addition, `detach` hands a transport's socket to the caller after the login.
 
 from __future__ import annotations
 
-import random
 import ssl
+import time
 from typing import Any
 
 from kafka.errors import KafkaConnectionError
@@ -19,6 +19,10 @@ from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+# Addresses to which the last connection failed, and when. The next try begins with the others, in
+# the resolver's order, and then takes that which failed first.
+_failed_at: dict[Any, float] = {}
+_ADDRESSES_MAX = 1000
 DIRECT = "direct://"  # the proxy_url that selects `_Socket`: a connection without a proxy
 
 
@@ -28,18 +32,21 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]  # its base has no type hin
     SCHEMES = ("direct",)
 
     def dns_lookup(self, *args: Any, **options: Any) -> list[Any]:
-        # A connection attempt may spend all its time on the first address. In the resolver's order,
-        # each retry would begin with the same silent address.
+        # A connection attempt may spend all its time on the first address, if that one is silent.
         found: list[Any] = super().dns_lookup(*args, **options)
-        random.shuffle(found)
-        return found
+        return sorted(found, key=lambda each: _failed_at.get(each[-1], 0.0))
 
-    async def sock_connect(self, net: Any, sock: Any, *args: Any, **options: Any) -> Any:
+    async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, **options: Any) -> Any:
         try:
-            return await super().sock_connect(net, sock, *args, **options)
+            found = await super().sock_connect(net, sock, sockaddr, **options)
         except BaseException:
             sock.close()
+            if len(_failed_at) >= _ADDRESSES_MAX:
+                _failed_at.clear()
+            _failed_at[sockaddr] = time.monotonic()
             raise
+        _failed_at.pop(sockaddr, None)
+        return found
 
 
 def _without_loss(read: tuple[bytes, Exception | None]) -> tuple[bytes, Exception | None]:

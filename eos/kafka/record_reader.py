@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from eos.deadline import Deadline
 from eos.kafka.api import TopicPartition
@@ -33,7 +32,7 @@ def read_records(
     """Return the records of a range, and add the markers between them to `markers`."""
     found: list[StoredRecord] = []
     size, position, offsets = 0, offset_start, range(offset_start, offset_end)
-    error: int | None = None  # None: no answer yet
+    error: int | None = None  # no answer yet
     while position < offset_end:
         if deadline.has_passed:
             raise too_late(partition, position, offset_end, error, committed)
@@ -49,14 +48,14 @@ def read_records(
             continue
         if error:
             raise refused("Fetch", error, f"{partition} from offset {position}")
-        before, listed = position, result.aborted_transactions or ()
-        visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
-        for batch in _sound(partition, bytes(result.records or b"")):
+        before, aborted = position, result.aborted_transactions or ()
+        visibility = Visibility((each.producer_id, each.first_offset) for each in aborted)
+        for batch in batches(bytes(result.records or b"")):
             if position >= offset_end:
                 break  # a Fetch response of 1 MB may hold thousands of further batches
             is_wanted = batch.last_offset >= offset_start
             if isinstance(batch, Batch):
-                _add_marker(markers, partition, batch)
+                _examine(batch, partition, markers)
                 is_visible = visibility.of(batch) or not committed
                 is_wanted &= batch.offset < offset_end and is_visible and not batch.is_control
             for record in _records(partition, batch, offsets) if is_wanted else ():
@@ -71,18 +70,13 @@ def read_records(
     return found
 
 
-def _sound(partition: TopicPartition, blob: bytes) -> Iterator[Batch | Old]:
-    """Yield the record batches in bytes of a log. Raise PromiseBrokenError at a damaged one.
+def _examine(batch: Batch, partition: TopicPartition, markers: list[Marker] | None) -> None:
+    """Add the marker in a record batch, if it is a control batch with one.
 
-    Damage can make a record batch look like a marker or an aborted one, which readers skip."""
-    for batch in batches(blob):
-        if isinstance(batch, Batch) and not batch.is_sound:
-            raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
-        yield batch
-
-
-def _add_marker(markers: list[Marker] | None, partition: TopicPartition, batch: Batch) -> None:
-    """Add the marker in a record batch, if it is a control batch with one."""
+    Raise PromiseBrokenError if the record batch is damaged. Damage can make it look like a marker
+    or an aborted one, which readers skip."""
+    if not batch.is_sound:
+        raise unreadable(partition, batch.last_offset, "its checksum or its header is wrong")
     if markers is None:
         return
     try:

@@ -39,8 +39,8 @@ def ensure_native(*, is_forced: bool = False) -> library.Status:
     found = library.find()
     if found.library is not None or library.is_disabled():
         return found
-    failed = _failure_file()
     try:
+        failed = _failure_file()
         if not is_forced and _is_recent(failed):
             return found
         with exclusive(library.cache_folder() / "build.lock", Deadline.after_ms(_LOCK_MS_MAX)):
@@ -61,7 +61,7 @@ def last_failure() -> str:
     """Return the reason why the last attempt to build the library failed; "" if there is none."""
     try:
         return _failure_file().read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, EosError):
         return ""
 
 

@@ -60,9 +60,10 @@ def hold() -> None:
 
 def report_unstarted() -> None:
     """Report that no pipeline ran: on stderr, and to the launcher if there is one."""
-    from eos.local.processes import DRIVER_PID_FILE, last_words
+    from eos.local.processes import DRIVER_PID_FILE, announce_end, last_words
 
     last_words(STOPPED_EARLY)
+    announce_end(0)
     pid_file = os.environ.get(DRIVER_PID_FILE)
     if pid_file:
         Path(pid_file + _UNSTARTED).touch()

@@ -13,7 +13,8 @@ def ports_taken(root: Path, nodes: Iterable[Node]) -> UnavailableError:
     error = UnavailableError(
         "broker_ports_taken",
         "the embedded broker did not start: another process uses its ports",
-        hint="start it again: it chooses free ports, unless --port gives one",
+        hint="end that process, or start a new cluster in another state root; --port chooses the "
+        "first node's port",
     )
     return _with_logs(error, root, nodes)
 

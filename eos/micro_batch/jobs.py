@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 # records, a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
 # The part of the transaction timeout within which the writers of a job must finish. The rest is for
-# the ledger record, the group offsets and EndTxn. It counts from their start: a transaction opens
-# with its first record, and an earlier job may take as long as it needs.
+# the ledger record, the group offsets and EndTxn. It counts from each writer's first record
+# batch: a transaction opens with its first record, and what comes before may take its time.
 _WRITER_SHARE = 0.8
 ALL = "read, transform, encode, write"  # the steps of a job, as Spark's UI shows them
 

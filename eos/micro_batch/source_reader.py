@@ -29,7 +29,7 @@ from eos.spark.session import arrow_limits, slots
 from eos.startup.source_state import above, below, source_client, source_of
 from eos.transform.arrow_steps import ArrowSteps
 from eos.transform.functions import builds_dataframes
-from eos.transform.nondeterminism import unstable
+from eos.transform.nondeterminism import is_unstable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -131,7 +131,7 @@ class SourceReader:
         The steps are applied a second time to these columns, and Spark optimizes that query on its
         own. So they must be the same steps then: a function that returns another DataFrame, or a
         condition on the present time, could read a column that was not needed before."""
-        if not self._is_arrow or builds_dataframes(self._plan.transforms) or unstable(out):
+        if not self._is_arrow or builds_dataframes(self._plan.transforms) or is_unstable(out):
             return None
         return columns_read(out)
 

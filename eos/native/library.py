@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from eos.cache import cache_root
+from eos.errors import EosError
 
 DISABLED = "EOS_NATIVE"  # the environment variable; the library is not used if it is "off"
 # No `-march=native`, since a home folder may be shared by machines with different processors. On
@@ -94,7 +95,7 @@ def find() -> Status:
                 continue
             path, content = found
             return Status(_loaded(path, content), origin, path)
-        except (OSError, ValueError, RuntimeError) as error:  # the last: without a home folder
+        except (OSError, ValueError, EosError) as error:
             problems.append(f"{origin}: {error}")
     return Status(None, "", "", "; ".join(problems) or "it was not built on this machine")
 

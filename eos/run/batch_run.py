@@ -71,7 +71,8 @@ def run_batch(prepared: PreparedRun, options: RunOptions, host: Host, run_id: st
         spark = host.open_session()
         bus.subscribe(Console(pipeline=name))
         assert host.shared is not None, "a Python job's session is the user's"
-        observers = [*prepared.observers, *lineage_observers(profile, planned)]
+        bounded = replace(planned, trigger_every_ms=None)
+        observers = [*prepared.observers, *lineage_observers(profile, bounded)]
         bus.subscribe(host.shared.note)
         with (
             closing(KafkaClient(planned.kafka)) as client,

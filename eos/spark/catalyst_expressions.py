@@ -262,6 +262,8 @@ def _struct(_name: str, parts: Parts) -> Expression:
     names, values = parts[::2], parts[1::2]
     if not all(each.kind in TYPES for each in values):
         raise UntranslatableError("an object has a field of a type that only Spark writes")
+    if any(each.operation != "literal" for each in names):
+        raise UntranslatableError("the name of a field is computed")
     names_of = tuple(each.value for each in names)
     return Expression("struct", values, names_of, ":".join(["struct", *(v.kind for v in values)]))
 

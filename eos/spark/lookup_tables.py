@@ -1,9 +1,10 @@
 """Open the lookup tables that steps join, with each Delta table at one version per attempt.
 
 An attempt looks up the newest version of each Delta table once, uses that version throughout, and
-records it in the ledger. After a crash, a Delta sink may have to write a committed micro-batch
-again. It then joins the same versions as the topics did. Parquet and CSV files have no versions: a
-micro-batch joins the content that they have when it is evaluated.
+records it in the ledger. A pipeline with state does so once for each run. After a crash, a Delta
+sink may have to write a committed micro-batch again. It then joins the same versions as the topics
+did. Parquet and CSV files have no versions: a micro-batch joins the content that they have when it
+is evaluated.
 """
 
 from __future__ import annotations

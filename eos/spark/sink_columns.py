@@ -64,8 +64,9 @@ def sink_columns(
     objects are structs, which the caller writes as JSON.
     """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
-    # Spark ignores case in column names.
-    known = {name.lower(): kind for name, kind in present.items()} | present
+    # Spark ignores case in column names. A `Key` of another type than Kafka's is the user's.
+    kafkas = {name.lower(): kind for name, kind in present.items() if _is_kafkas(name, kind)}
+    known = kafkas | present
     required = _required_columns(plan, known, has=", ".join(present))
     columns = {name: _passed_on(name, known, is_packed=is_packed) for name in required}
     coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}

@@ -78,8 +78,8 @@ class WriteStage:
                     for each, count in read_manifest(blob[row].as_py()).items():
                         planned[each] = planned.get(each, 0) + count
                 else:
-                    # The time limit begins here: `batches` may compute rows for a long time, and
-                    # no transaction is open before the first Produce.
+                    # The time limit begins here: `batches` may compute rows for a long time before
+                    # this task needs the transaction.
                     writer = writer or self._writer(client)
                     count, value = records[row].as_py(), digest[row].as_py()
                     writer.add(index, blob[row].as_buffer(), count, value)

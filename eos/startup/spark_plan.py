@@ -74,10 +74,9 @@ def require_repeatable(out: DataFrame) -> None:
     if not plan.deterministic():
         raise TransformError(
             "transform_not_repeatable",
-            f"the transforms use {', '.join(unstable(out))}, and Spark {spark.version} does not "
+            f"the rows depend on {', '.join(unstable(out))}, and Spark {spark.version} does not "
             "detect that a stage which it repeats after the loss of an executor returns other rows",
-            hint="run on Spark 4.1 or later, or with `spark.master: local[*]`, or remove the "
-            "function",
+            hint="run on Spark 4.1 or later, or in one JVM (`local[*]`), or remove the function",
         )
 
 

@@ -98,8 +98,8 @@ def read(folder: Folder, run_id: str) -> str | None:
             return None
     except (OSError, ValueError):
         return None  # the store does not respond as it should; the run looks again
-    with suppress(OSError, ValueError):
-        return one_line(folder.read(run_id)[:_TEXT_MAX].decode(errors="replace").strip())
+    with suppress(OSError, ValueError), folder.open_read(run_id) as file:
+        return one_line(file.read(_TEXT_MAX).decode(errors="replace").strip())
     return ""
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
 _LIBRARIES = ("site-packages", "dist-packages")
+_STDLIB = Path(sysconfig.get_paths()["stdlib"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,15 +244,19 @@ def own_modules(within: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _is_own(file: Path, folder: Path) -> bool:
-    for each in (file, file.resolve()):
-        if each.is_relative_to(folder) and not is_library(each.relative_to(folder)):
-            return True
-    return False
+    if not file.is_relative_to(folder):
+        if is_library(file):  # as most are, and to resolve a path takes its time
+            return False
+        file = file.resolve()
+    if not file.is_relative_to(folder):
+        return False
+    # The folder may itself be in a library, and an environment with its own Python in the folder.
+    is_stdlib = file.is_relative_to(_STDLIB) and not folder.is_relative_to(_STDLIB)
+    return not is_stdlib and not is_library(file.relative_to(folder))
 
 
 def is_library(path: Path) -> bool:
-    stdlib = sysconfig.get_paths()["stdlib"]
-    return any(part in _LIBRARIES for part in path.parts) or path.is_relative_to(stdlib)
+    return any(part in _LIBRARIES for part in path.parts) or path.is_relative_to(_STDLIB)
 
 
 def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]) -> DataFrame:

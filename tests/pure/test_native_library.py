@@ -176,7 +176,8 @@ def test_without_a_home_folder_there_is_no_library_and_no_error(monkeypatch) -> 
     monkeypatch.setattr(Path, "home", homeless)
     found = library.find()
     assert found.library is None
-    assert "home directory" in found.problem
+    assert "no home folder" in found.problem
+    assert ensure_native().library is None
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo broken >&2; exit 1", "true", "exec sleep 0.1"])

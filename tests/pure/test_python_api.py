@@ -6,6 +6,7 @@ import functools
 import inspect
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,6 @@ def test_a_functions_modules_are_those_of_its_project_without_libraries(
 
     assert _modules_of(of_a_job.step) == ("beside_it", "of_a_job")
     assert own_modules([tmp_path]) == ("beside_it", "of_a_job")
+    assert own_modules([library]) == ("installed_here",), "a project that is installed itself"
+    python = Path(sysconfig.get_paths()["stdlib"]).parent
+    assert own_modules([python]) == (), "a Python environment in the project"

@@ -352,6 +352,7 @@ def test_a_record_that_does_not_meet_a_rule_needs_spark(
         "SELECT id << 63 AS id FROM input",
         "SELECT id << small AS id FROM input",
         "SELECT 1 AS id",
+        "SELECT id FROM input WHERE named_struct(concat('a', 'b'), id) IS NOT NULL",
         "SELECT id, row_number() OVER (ORDER BY id) AS n FROM input",
     ],
 )
