@@ -27,7 +27,7 @@ class BoundedConnections(ThreadingMixIn):
     )
 
     def bound(self, connection_s_max: float = CONNECTION_S_MAX) -> None:
-        """Set the limits. Call this before the server listens."""
+        """Set for how long a connection may last. Call this before the server listens."""
         self._seconds_max = connection_s_max
         self._open: dict[socket.socket, float] = {}  # open connections, and when each is closed
         self._lock = threading.Lock()

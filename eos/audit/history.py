@@ -80,7 +80,8 @@ def transactions(rows: Iterable[Row]) -> list[Transaction]:
 def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
     """Group rows of the audit table, and yield their transactions.
 
-    The rows must be in the order of ledger offsets, aborted attempts before committed ones.
+    The rows must be in the order of ledger offsets. At one offset, aborted attempts come before the
+    committed one.
     """
     found: list[Transaction] = []  # transactions of the current ledger offset
     known: dict[tuple[Any, ...], Transaction] = {}

@@ -82,7 +82,7 @@ def _relative(path: Path) -> Path:
 
 
 def audit_location(profile: Profile) -> Folder:
-    from eos.audit.updater import location_of  # late: it imports Delta, which takes time
+    from eos.audit.updater import location_of  # late: it imports pyarrow, which takes time
 
     found = location_of(profile)
     if found is None:

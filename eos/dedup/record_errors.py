@@ -37,7 +37,8 @@ def refusal(
 ) -> RecordRefusedError:
     """Return the error that ends the run because of the record in row `at`.
 
-    `details` is a text about the expected number. `has_window` means `scope: producer`."""
+    `details` is a text about the expected number. `has_window` is for `scope: producer`:
+    the hint about a gap then names `window`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
     offset, producer = rows.offset[at].as_py(), producer_text(rows.producer[at].as_py())

@@ -154,7 +154,8 @@ def _foreign_and_hanging(
     known = {each.identity.producer_id for each in committed}
     known_ms = _first_ms(committed)
     for producer in producers.get(cluster.ledger_partition, ()):
-        is_known = producer.identity.producer_id in known or 0 <= producer.last_ms < known_ms
+        was_ours = producer.identity.epoch >= _LAST_EPOCH and 0 <= producer.last_ms < known_ms
+        is_known = producer.identity.producer_id in known or was_ours
         if known and not is_known and producer.sequence_last >= 0:
             if any(each.owner == cluster.transactional_id for each in opened):
                 continue  # an open transaction may have rotated the pipeline's producer id

@@ -184,7 +184,9 @@ class ClusterView:
             for number in range(topic.partitions)
         ]
 
-    def open_transactions(self, producers: Producers) -> list[OpenTransaction]:
+    def open_transactions(
+        self, producers: Producers, wait_ms: int = _MARKER_MS
+    ) -> list[OpenTransaction]:
         """Return the open transactions of these producers, with their owners.
 
         A transaction only seems to hang in this case:
@@ -193,11 +195,10 @@ class ClusterView:
         2. Its owner ends it. Its marker may be written later.
         3. The coordinator reports it as ended.
 
-        So this looks again, and leaves out a transaction whose marker is written within
-        `_MARKER_MS`.
+        So this looks again, and leaves out a transaction whose marker is written within `wait_ms`.
         """
         found = {each.place: each for each in self._opened(producers)}
-        deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
+        deadline, backoff = Deadline.after_ms(wait_ms), Backoff()
         while late := {each.partition for each in found.values() if each.hangs}:
             if deadline.has_passed:
                 break

@@ -208,7 +208,7 @@ def audit(profile: ProfileFile) -> Iterator[Check]:
 def _audit(profile: ProfileFile) -> Check:
     if not profile.audit.transactions:
         return note("audit", "off: `audit: {transactions: false}` in the profile")
-    from eos.audit.updater import location_of  # late: it imports Delta, which takes time
+    from eos.audit.updater import location_of  # late: it imports pyarrow, which takes time
 
     location = location_of(profile)
     if location is None:

@@ -72,7 +72,7 @@ class Snapshot:
         return Position({}, {}) if self.last is None else inherited(self.planned, self.last)
 
     def newest_attempt(self, until: int = INT64_MAX) -> LedgerRecord | None:
-        """Return the newest record of an attempt up to the ledger offset `until`; None without."""
+        """Return the newest record of an attempt up to the ledger offset `until`."""
         records = self.ledger.newest_first(short_deadline())
         attempts = (each for each in records if each.attempt is not None)
         return next((each for each in attempts if each.offset <= until), None)

@@ -24,6 +24,7 @@ from eos.startup.resume_position import resume_position
 
 _HISTORY_MAX = 200  # number of records to search for the last attempt
 _ASK_MS = 10_000
+_MARKER_MS = 2_000  # `--watch` reports a wait of five seconds as a cluster that does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,10 @@ def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction
     own, blocked = view.cluster, [row.partition for row in rows if row.stable < row.latest]
     partitions = own.partitions([planned.names.ledger, *planned.sink_topics])
     if not own.is_group_mirrored:
-        return own.open_transactions(own.producers([*partitions, *blocked]))
+        return own.open_transactions(own.producers([*partitions, *blocked]), _MARKER_MS)
     other = replace(own, client=own.source)
-    opened = own.open_transactions(own.producers(partitions))
-    return [*opened, *other.open_transactions(other.producers(blocked))]
+    opened = own.open_transactions(own.producers(partitions), _MARKER_MS)
+    return [*opened, *other.open_transactions(other.producers(blocked), _MARKER_MS)]
 
 
 def _planned_batch(view: Snapshot) -> int | None:

@@ -11,7 +11,7 @@ def unreadable(partition: TopicPartition, offset: int, cause: str) -> PromiseBro
     topic, number = partition
     return PromiseBrokenError(
         "batch_unreadable",
-        f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {cause}",
+        f"the record batch in {topic}-{number} at offset {offset} can't be read: {cause}",
         hint="if a second run reports the same offset, the log is damaged: run "
         f"`kafka-dump-log.sh --deep-iteration` on the broker for the segment of {topic}-{number}; "
         "another replica may have an intact copy",

@@ -3,8 +3,8 @@ change.
 
 If the source is on the targets' cluster, every attempt commits the offsets of all partitions in its
 transaction. (`transaction/group_mirror.py` has the other case.) So the offsets are equal unless:
-- Another client sent a plain OffsetCommit (an operator's reset, a stray consumer) before the
-  transaction ended, but after its TxnOffsetCommit. The plain one wins.
+- Another client sent a plain OffsetCommit (an operator's reset, a stray consumer) after the
+  transaction's TxnOffsetCommit. It wins even if it arrives before the transaction ends.
 - The offsets expired.
 - The group was deleted.
 """

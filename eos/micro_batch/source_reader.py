@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SPARK_ATTEMPTS_MAX = 1024
 # The Arrow reader's error for old record batch formats, which only Spark's source can read.
 _ONLY_SPARKS = "record_batch_format_old"
-# The error of tasks for records that need Spark.
+# The error of a Python task if only Spark's JVM can run the steps on some of its records.
 _NEEDS_SPARK = "steps_need_spark"
 
 

@@ -136,12 +136,12 @@ def put_back(
             try:
                 batches.note("start")
                 done = replay.run_all()
+                note_clean_end(batches, bus, is_at_rest=False)
             except (KeyboardInterrupt, UsageError):
                 # End the open transaction. Otherwise readers of the source topics would stop at it
                 # until its timeout.
                 note_clean_end(batches, bus, is_at_rest=False)
                 raise
-            note_clean_end(batches, bus, is_at_rest=False)
             trim(acquired.ledger, LEDGER_KEPT, bus)
     return done
 

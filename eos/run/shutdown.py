@@ -180,10 +180,11 @@ class StopSignals:
 
 
 def end_query(running: StreamingQuery) -> None:
-    """Stop the query if an error ended its run first, because this process may run on.
+    """Stop the query if it is still active after an error ended its run: this process may run other
+    pipelines.
 
-    Spark's stop has no time limit of its own. A query that survives it can't commit, since the next
-    run fences it.
+    Spark's stop has no time limit, so wait at most STOP_S_MAX. A query that survives it can't
+    commit, since the next run fences it.
     """
 
     def stop() -> None:

@@ -152,7 +152,8 @@ def repeated(dedup: DedupRun | None, rows: DataFrame, recorded: Mapping[str, Any
     if dedup is None:
         raise PromiseBrokenError(
             "dedup_removed",
-            "the attempt dropped duplicates, but the pipeline file has no `dedup` any more",
+            "the attempt ran with `dedup`, which the pipeline file no longer has: restore it until "
+            "the tables have the attempt's rows",
             hint="restore `dedup` until the tables have the attempt's rows",
         )
     return dedup.repeat(rows, recorded)

@@ -26,7 +26,7 @@ Contexts = tuple[str, ...]
 
 
 class _Sum:
-    """How Spark adds two amounts of the accumulator."""
+    """Rule by which Spark's accumulator adds the tasks' `ReadAmounts`."""
 
     def zero(self, _value: ReadAmounts) -> ReadAmounts:
         return ReadAmounts()
@@ -36,7 +36,7 @@ class _Sum:
 
 
 class _FirstDistinct:
-    """How Spark adds two lists of contexts of the accumulator."""
+    """Rule by which Spark's accumulator joins the tasks' trace contexts: the first ones."""
 
     def zero(self, _value: Contexts) -> Contexts:
         return ()

@@ -269,7 +269,8 @@ class MicroBatches:
             return
         known = self.ownership.last
         found = self.ownership.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
-        # The interrupted call itself may have found its attempt committed, just before.
+        # The interrupt may come after the call read its own record, which sets `ownership.last`,
+        # but before it set the position. Then `found` equals `known`, and `_open` shows that.
         if found is not None and (found.identity != known or found.identity == self._open):
             # Delta tables are written after the ledger record, so this process may know newer
             # versions of them than the record.

@@ -49,9 +49,9 @@ class CommittedAttempt:
     def removed(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return those of the partitions whose topics an operator removed by this recovery.
 
-        A topic that is left may lack a partition: one that was added after the record to which the
-        operator moved the position."""
-        left = {tp.topic for tp in self.ranges}
+        A topic that is left may lack partitions, or all of them: those that were added after the
+        record to which the operator moved the position."""
+        left = {tp.topic for tp in self.ranges} | self.topic_ids.keys()
         return sorted(tp for tp in partitions if tp.topic not in left)
 
 

@@ -90,7 +90,8 @@ class AttemptPart:
             self.holes.append(hole)
 
     def _fill_hole(self, first: int, last: int) -> str:
-        """Return "order" if a known hole has all these sequences, and fill it; else "duplicate"."""
+        """Return "order" (out of order) if a known hole has all these sequences, and fill it.
+        Otherwise return "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
                 rest = (hole.first, first - 1), (last + 1, hole.last)

@@ -247,7 +247,7 @@ class Verification:
         while bounds.stable < end and tp not in self._stuck:
             if deadline.has_passed:
                 self._stuck.add(tp)
-            found = self._cluster.open_transactions(self._cluster.producers([tp]))
+            found = self._cluster.open_transactions(self._cluster.producers([tp]), wait_ms=0)
             if any(each.hangs for each in found):
                 self._stuck.add(tp)  # no coordinator will end it
             backoff.sleep(deadline)

@@ -102,7 +102,7 @@ def test_the_error_names_partition_offset_and_remedy() -> None:
     blob = bytearray(built([(5, b"k", b"v", [])]))
     blob[-2] ^= 1
     (batch,) = batches(bytes(blob))
-    with pytest.raises(PromiseBrokenError, match=r"t-3 that ends at offset 0 can't") as caught:
+    with pytest.raises(PromiseBrokenError, match=r"t-3 at offset 0 can't") as caught:
         module._records(TopicPartition("t", 3), batch, range(1))
     assert "kafka-dump-log.sh" in caught.value.hint
     assert caught.value.code == "batch_unreadable"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from support.collectors import lineage
 from support.kafka.brokers import Kafka
 from support.spark.python_jobs import (
     EXPECTED,
@@ -75,7 +77,16 @@ def test_a_batch_is_written_once_for_each_id(broker: Kafka, tmp_path: Path, mome
     done = eos(tmp_path, "recover", topic, *rewind)
     assert done.returncode == 0, done.stderr
     assert "if these runs are repeated, they write again: 2026-11-24" in done.stdout
-    assert answer(path, broker, topic) == [True, False]
+    with closing(lineage.Collector()) as lineages:
+        sent = f', profile={{"openlineage": {{"url": "{lineages.url}"}}}})'
+        path.write_text(
+            path.read_text().replace('"2026-11-24", state)', f'"2026-11-24", state{sent}')
+        )
+        assert answer(path, broker, topic) == [True, False]
+    assert lineages.states() == ["START", "RUNNING", "COMPLETE", "START", "COMPLETE"]
+    assert {each["job"]["facets"]["jobType"]["processingType"] for each in lineages.events} == {
+        "BATCH"
+    }
     assert numbers(broker, f"{topic}.out") == sorted(EXPECTED * 3)
     for verb in ("verify", "audit"):
         done = eos(tmp_path, verb, topic, "--profile", str(profile))

@@ -86,6 +86,8 @@ while committed < 4:
     committed = sum(getattr(each, "records_out", 0) for each in seen)
 print(json.dumps({"records": committed, "stopped": second.stop(),
                   "reason": second.reason, "alive": bool(spark.range(1).count()),
+                  "by_topic": sum(sum(getattr(each, "records_in_by_topic", {}).values())
+                                  for each in seen),
                   "events": sorted({type(each).__name__ for each in seen})}))
 """
 
@@ -141,6 +143,7 @@ def test_runs_again_in_the_same_session_and_stops(broker: Kafka, tmp_path: Path)
     assert json.loads(refused) == {"code": "already_running"}
     found = json.loads(out.splitlines()[-1])
     events = found.pop("events")
+    assert found.pop("by_topic") == 3, "observers are told where records come from"
     assert found == {"records": 4, "stopped": True, "reason": "asked to stop", "alive": True}
     assert {"PipelineStarted", "MicroBatchCommitted", "Stopped"} <= set(events)
     wait_closed(broker.bootstrap, f"{topic}.copy")

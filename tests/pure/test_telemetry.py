@@ -6,6 +6,7 @@ import itertools
 import logging
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -222,6 +223,22 @@ def test_they_are_sent_while_a_run_lasts(collector: Collector) -> None:
         if values(each.attributes)["outcome"] == "committed"
     )
     assert point.as_double == 2
+
+
+def test_the_last_export_has_the_last_events(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the thread that counts takes for them."""
+    count = RunMetrics._count
+
+    def late(metrics: RunMetrics, event: events.Event) -> None:
+        time.sleep(0.5)
+        count(metrics, event)
+
+    monkeypatch.setattr(RunMetrics, "_count", late)
+    with sending(collector.endpoint, interval_s=3600) as (bus, _):
+        bus.emit(committed())
+    assert "eos_attempts" in collector.metrics
 
 
 def test_metrics_for_prometheus_alone_are_not_sent(collector: Collector) -> None:

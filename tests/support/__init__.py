@@ -1,6 +1,6 @@
 """What tests share: each entry plays one role. A helper of one test file is in that file.
 
-On any test's way:
+For all tests:
     errors             the error that a test expects, by its code; how many examples a property gets
     waiting            `wait_until`
     doubles            doubles of Spark, the event bus, a crash and a plan
@@ -9,7 +9,7 @@ On any test's way:
     docs/              code blocks of the documents, their site, the catalogue of messages
     release            program: builds the files of a release
 
-Surroundings of a pipeline:
+The environment of a pipeline:
     kafka/             brokers, and Kafka as a client that shares no code with `eos` sees it
     simulated_broker/  a broker in the process; `conformance` compares it with a real one
     producer_answers   a leader's error codes for each verdict on a record batch
