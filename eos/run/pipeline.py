@@ -162,7 +162,12 @@ def _with_addresses(planned: Plan, file: Path | None, stopping: Stopping) -> Pla
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a pipeline: the objects that all its steps use, and the steps in their order."""
+    """One run of a pipeline: the objects that all its steps use, and the steps in their order.
+
+    The position comes from the ledger (`resume_position`). A checkpoint is chosen for it, and Delta
+    tables are brought up to it. Spark's source begins at `starting_offsets`, and
+    `ledger.ranges.decide` chooses what each micro-batch reads.
+    """
 
     spark: SparkSession
     client: KafkaClient

@@ -84,9 +84,9 @@ class PipelineQuery:
                 is_cut=ranges != planned,
                 is_opaque=stages.plan.is_dataframe,
             )
-            self._commit(step, MicroBatchWork(stages, frame, batch_id, ranges))
+            self._run_step(step, MicroBatchWork(stages, frame, batch_id, ranges))
 
-    def _commit(self, step: PlannedBatch, work: MicroBatchWork) -> None:
+    def _run_step(self, step: PlannedBatch, work: MicroBatchWork) -> None:
         stages, dedup = self.stages, self.stages.dedup
         self._audit.require()
         if stages.tables is not None:

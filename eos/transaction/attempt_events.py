@@ -72,7 +72,7 @@ def rejection(error: EosError) -> events.RequestRejected:
     )
 
 
-def commit(
+def committed_event(
     step: PlannedBatch,
     decision: Decision,
     attempt: AttemptRecord,

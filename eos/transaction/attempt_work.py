@@ -39,7 +39,8 @@ class AttemptWork(ABC):
         """Write the micro-batch's records to Kafka under `identity` (producer id and epoch), and
         return the receipts.
 
-        Return only when each record is acknowledged exactly once. `position` has the offsets of the
+        Return only when each record is acknowledged exactly once, which `check` in
+        `ledger/receipt.py` finds out. `position` has the offsets of the
         ledger's last record. Source records below `floors` are committed already.
         """
 

@@ -179,7 +179,7 @@ class Coordinator:
             self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
-        """Send EndTxn(commit), and return COMMITTED or IN_DOUBT.
+        """Send EndTxn(commit) (`Requests._end`), and return COMMITTED or IN_DOUBT.
 
         After an error response or no response, the commit may have succeeded: that is IN_DOUBT and
         does not raise. `settle` and the ledger resolve the doubt.

@@ -35,7 +35,7 @@ ATTEMPTS_MAX = 3
 STEP_TIMEOUT_MS = 60_000
 
 
-class Outcome(Enum):
+class AttemptOutcome(Enum):
     """What is known about an attempt (one try at a micro-batch) that raised an error."""
 
     COMMITTED = "committed"  # the error was raised after the commit
@@ -205,30 +205,30 @@ class MicroBatches:
                 return
             except Exception as error:
                 outcome = self._outcome(error, number, is_committed=self.position is not before)
-                if outcome in (Outcome.COMMITTED, Outcome.IN_DOUBT):
+                if outcome in (AttemptOutcome.COMMITTED, AttemptOutcome.IN_DOUBT):
                     raise
                 self._list_failed(batch_id, number, error)
-                if outcome is Outcome.FENCED:
+                if outcome is AttemptOutcome.FENCED:
                     raise
                 will_retry = self._abort(batch_id, number, error, outcome)
                 if not will_retry:
                     raise
 
-    def _outcome(self, error: Exception, number: int, *, is_committed: bool) -> Outcome:
+    def _outcome(self, error: Exception, number: int, *, is_committed: bool) -> AttemptOutcome:
         if is_committed:
-            return Outcome.COMMITTED
+            return AttemptOutcome.COMMITTED
         if self.ownership.is_undecided:
-            return Outcome.IN_DOUBT
+            return AttemptOutcome.IN_DOUBT
         recovery = recovery_of(error)
         if recovery is Recovery.FENCED:
-            return Outcome.FENCED
+            return AttemptOutcome.FENCED
         # After a stop request, no micro-batch is retried. A ledger record without a micro-batch
         # (`points.kind` is set), such as the stop record, still is.
         is_wanted = not self.is_stopping or bool(self.points.kind)
         may_retry = recovery is Recovery.REDO and number < ATTEMPTS_MAX
-        return Outcome.RETRY if may_retry and is_wanted else Outcome.STOP
+        return AttemptOutcome.RETRY if may_retry and is_wanted else AttemptOutcome.STOP
 
-    def _abort(self, batch_id: int, number: int, error: Exception, outcome: Outcome) -> bool:
+    def _abort(self, batch_id: int, number: int, error: Exception, outcome: AttemptOutcome) -> bool:
         """Abort the attempt, and return whether the next one follows.
 
         The abort ends the attempt's epoch, even if the attempt seems to have sent nothing. If one
@@ -240,12 +240,12 @@ class MicroBatches:
             self.ownership.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
         except Exception as unended:  # noqa: BLE001 - any of them would hide `error`
             failed = unended
-        will_retry = outcome is Outcome.RETRY and failed is None
+        will_retry = outcome is AttemptOutcome.RETRY and failed is None
         if will_retry and isinstance(error, DedupRetryError):
             self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error), *self._open))
             return True
         may_retry = recovery_of(error) is Recovery.REDO and number < ATTEMPTS_MAX
-        is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
+        is_asked_to_stop = outcome is AttemptOutcome.STOP and may_retry and failed is None
         if not self.points.kind:
             ends = will_retry, is_asked_to_stop
             self.bus.emit(attempt_events.failure(batch_id, number, error, self._open, *ends))
@@ -321,7 +321,7 @@ class MicroBatches:
             "attempt", after, attempt, failed=self.failed.listed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        committed = attempt_events.commit(
+        committed = attempt_events.committed_event(
             step, decision, attempt, marks, self.ownership.last_offset + 1, facts.amounts
         )
         self.measures.committed(committed)
