@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from eos.plan.names import Names
 
 if TYPE_CHECKING:
     from eos.config.delta_sink import DeltaSink
+
+# Set by the test kit: the folder for the tables of a run, so that no test writes a real table.
+TEST_TABLES = "EOS_TEST_TABLES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,14 @@ class Table:
 
 
 def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
-    """Return the tables of the Delta sinks. A relative path begins at the folder `root`."""
+    """Return the tables of the Delta sinks. A relative path begins at the folder `root`.
+
+    In a run of the test kit, all tables are in the folder that the kit names."""
+    of_test = os.environ.get(TEST_TABLES)
     return tuple(
         Table(
             name=sink.table,
-            path=resolved(sink.path, root),
+            path=str(Path(of_test, sink.table)) if of_test else resolved(sink.path, root),
             keys=sink.keys,
             delete_when=sink.delete_when,
             columns=sink.columns,

@@ -16,6 +16,8 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.model import PipelineFile
 from eos.errors import UsageError
 from eos.launch.spark import with_java_options
+from eos.plan.delta_sink import TEST_TABLES
+from eos.plural import plural
 from eos.spark.local_session import SHORT_LIFE
 from eos.testing.outside import Kafka, Record
 
@@ -83,9 +85,9 @@ def ended(
 class PipelineRun:
     """A pipeline file that is prepared to run on a test's cluster.
 
-    Each instance has its own ledger, checkpoint and group, and its source and target topics begin
-    empty, so tests don't affect one another. But don't use two instances of one pipeline at the
-    same time on one cluster: both would use the same topics.
+    Each instance has its own ledger, checkpoint, group and Delta tables, and its source and target
+    topics begin empty, so tests don't affect one another. But don't use two instances of one
+    pipeline at the same time on one cluster: both would use the same topics.
     """
 
     pipeline: PipelineFile
@@ -139,7 +141,7 @@ class PipelineRun:
         return ended(
             self.pipeline.name,
             [sys.executable, "-m", "eos.cli.run", *words, *options],
-            environment(),
+            {**environment(), TEST_TABLES: str(self._tables)},
             self.pipeline.project_root,
             self.folder,
             crash=crash,
@@ -151,24 +153,39 @@ class PipelineRun:
 
         A topic that the pipeline has not created yet has none."""
         names = self.pipeline.sink.topic_names
-        name = topic or self._only("target", names)
+        name = topic or self._only("target topic", names)
         is_new = name in names and name not in self.kafka.topics()
         return [] if is_new else self.kafka.read(name)
+
+    def table(self, name: str | None = None) -> Path:
+        """Return the folder of a Delta table, by default of the pipeline's only one.
+
+        It is not the folder in the pipeline file: tests write no real tables. `name` is the sink's
+        `name`, or the last part of its `path`."""
+        names = tuple(sink.table for sink in self.pipeline.sink.delta)
+        chosen = name or self._only("Delta table", names, argument="name")
+        if chosen not in names:
+            raise LookupError(f"pipeline {self.pipeline.name} has no Delta table {chosen!r}")
+        return self._tables / chosen
+
+    @property
+    def _tables(self) -> Path:
+        return self.folder / "tables"
 
     def read_source(self, topic: str | None = None) -> list[Record]:
         return self.kafka.read(topic or self._source())
 
     def _source(self) -> str:
-        return self._only("source", self.pipeline.source.kafka.topic_names)
+        return self._only("source topic", self.pipeline.source.kafka.topic_names)
 
-    def _only(self, what: str, names: tuple[str, ...]) -> str:
+    def _only(self, what: str, names: tuple[str, ...], argument: str = "topic") -> str:
         if len(names) != 1:
             name, count = self.pipeline.name, len(names)
             example = names[0] if names else "NAME"
             raise UsageError(
                 "test_topic_ambiguous",
-                f"pipeline {name} has {count} {what} topics",
-                hint=f"select one by the argument topic={example!r}",
+                f"pipeline {name} has {plural(count, what)}",
+                hint=f"select one by the argument {argument}={example!r}",
             )
         return names[0]
 

@@ -225,7 +225,10 @@ def _import_failed(reference: str, error: Exception | SystemExit) -> TransformEr
         "transform_import_failed",
         f"transform `{reference}` can't be imported{position}: {kind}: {reason}",
         reference=reference,
-        hint=f"run `python -c 'import {module}'` to see the whole traceback",
+        hint="the module is imported before Spark starts: pass a type as an object, such as "
+        "`DecimalType(12, 2)` in place of 'DECIMAL(12,2)', or move the call into the function"
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in reason
+        else f"run `python -c 'import {module}'` to see the whole traceback",
     )
 
 

@@ -15,6 +15,8 @@ from support.errors import raises
 
 from eos import faults
 from eos.cli.init import files
+from eos.config.delta_sink import DeltaSink
+from eos.plan.delta_sink import TEST_TABLES, tables
 from eos.testing import (
     CRASH_POINTS,
     crash,
@@ -63,6 +65,29 @@ def test_a_topic_that_does_not_exist_is_not_an_empty_one(monkeypatch: pytest.Mon
     assert run.read("large") == []  # the pipeline has not created it yet
     with pytest.raises(LookupError):
         run.read("ordres")
+
+
+def test_a_tests_run_writes_no_real_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sinks = [DeltaSink(path="s3a://lake/orders"), DeltaSink(path="lake/orders", name="copy")]
+    file: Any = SimpleNamespace(
+        sink=SimpleNamespace(delta=sinks), name="p", path=tmp_path, project_root=tmp_path
+    )
+    run = PipelineRun(file, outside.Kafka("broker:9092"), tmp_path)
+    started: dict[str, str] = {}
+
+    def note(_name: str, _words: object, environment: dict[str, str], *_: object, **__: object):
+        started.update(environment)
+
+    monkeypatch.setattr("eos.testing.runs.ended", note)
+    run.run()
+    monkeypatch.setenv(TEST_TABLES, started[TEST_TABLES])
+    places = {each.name: each.path for each in tables(sinks, tmp_path)}
+    assert places == {name: str(run.table(name)) for name in ("orders", "copy")}
+    assert all(Path(each).is_relative_to(tmp_path / "tables") for each in places.values())
+    with raises("test_topic_ambiguous"):
+        run.table()
+    with pytest.raises(LookupError):
+        run.table("ordres")
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)

@@ -87,6 +87,13 @@ def test_a_module_that_fails_is_told_with_its_line(project):
     assert "mine_a.py:2): ZeroDivisionError" in told
 
 
+def test_a_type_as_text_needs_a_session_that_an_import_does_not_have(project: Path) -> None:
+    text = "from pyspark.sql import functions as f\nat = f.udf(abs, 'DECIMAL(12,2)')\n"
+    with raises("transform_import_failed") as caught:
+        found(project, text)
+    assert "DecimalType(12, 2)" in caught.value.hint
+
+
 @pytest.mark.usefixtures("project")
 def test_a_folder_may_have_sparks_name(tmp_path):
     folder = tmp_path / "pyspark-etl" / "pipelines" / "a"
