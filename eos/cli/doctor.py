@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 def _checks(
     profile: Profile, pipeline: PipelineFile | None, before: Sequence[Check]
 ) -> Iterator[Check]:
-    yield from machine(profile)
+    yield from machine(profile, pipeline)
     addresses = reachable(profile, before)
     if addresses:
         planned = plan(pipeline, profile, addresses, ()) if pipeline else None

@@ -25,16 +25,17 @@ from eos.local.jars import is_present, jar_folder, of_broker, read_lock
 from eos.local.java import find_java
 from eos.location import local_path
 from eos.native import library
+from eos.offline import is_offline
 
 if TYPE_CHECKING:
-    from eos.config.model import ProfileFile
+    from eos.config.model import PipelineFile, ProfileFile
 
 _FREE_BYTES_MIN = 1_000_000_000
 _INSTALL = "`./spark-submit.sh --help` installs missing packages"
 
 
-def machine(profile: ProfileFile) -> Iterator[Check]:
-    """Yield the checks of this machine.
+def machine(profile: ProfileFile, pipeline: PipelineFile | None = None) -> Iterator[Check]:
+    """Yield the checks of this machine, for all runs or for those of `pipeline`.
 
     Neither a broker nor Spark is started. The only network access is a connection to each bootstrap
     address.
@@ -44,7 +45,7 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
     yield from checked("native", _native)
     yield from checked("java", _java)
     yield from checked("spark", _spark)
-    yield from checked("jars", lambda: _jars(profile))
+    yield from checked("jars", lambda: _jars(profile, pipeline))
     yield from checked("state root", lambda: _state(profile))
     yield from checked("cache", lambda: _folder("cache", cache_root()))
     yield from checked("host name", lambda: _host(profile))
@@ -114,9 +115,13 @@ def _spark() -> Check:
     return ok("spark", f"{found.version} ({origin}: {found.home})")
 
 
-def _jars(profile: ProfileFile) -> Check:
-    """Check that all required jars are present; missing ones are a note, as a run fetches them."""
-    sets = {*find_spark().jar_sets(), *(of_broker() if profile.kafka.bootstrap is None else ())}
+def _jars(profile: ProfileFile, pipeline: PipelineFile | None) -> Check:
+    """Check that all required jars are present, those of Delta only for a pipeline that has tables.
+
+    Missing jars are a note if a run may download them, because it then does."""
+    sets = {*find_spark().jar_sets(with_delta=pipeline is not None and pipeline.has_delta)}
+    if profile.kafka.bootstrap is None:
+        sets.update(of_broker())
     folder = jar_folder()
     required = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
     missing = [jar for jar in required.values() if not is_present(jar, folder)]
@@ -124,8 +129,9 @@ def _jars(profile: ProfileFile) -> Check:
         return ok("jars", f"all {len(required)} in {folder}")
     megabytes = sum(jar.size_bytes for jar in missing) / 1e6
     missing_jars = f"{len(missing)} of {len(required)} are not in {folder} yet: {megabytes:.0f} MB"
-    remedy = "the first run downloads them; to do it now: eos fetch"
-    return note("jars", missing_jars, remedy)
+    if is_offline():
+        return failed("jars", f"{missing_jars}, and a run may not download them", "eos fetch")
+    return note("jars", missing_jars, "the first run downloads them; to do it now: eos fetch")
 
 
 def _state(profile: ProfileFile) -> Iterator[Check]:

@@ -47,9 +47,11 @@ def write(project: Path, text: str) -> None:
     (project / "conf" / "local.yaml").write_text(text)
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int) -> dict[str, tuple[str, str, str]]:
+def told(
+    capsys: pytest.CaptureFixture[str], code: int, *pipeline: str
+) -> dict[str, tuple[str, str, str]]:
     """Level, words and remedy of each thing that is not as it should be."""
-    assert doctor(["--json"]) == code
+    assert doctor(["--json", *pipeline]) == code
     found = json.loads(capsys.readouterr().out)
     assert found["fine"] == (code == 0)
     return {
@@ -74,6 +76,33 @@ def test_what_is_not_fetched_yet_is_a_note_with_its_size(project, capsys, monkey
     assert level == "note"
     assert " MB" in says
     assert "eos fetch" in remedy
+
+
+def test_missing_jars_that_a_run_may_not_download_are_a_finding(project, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    monkeypatch.setenv("EOS_OFFLINE", "")
+    level, says, remedy = told(capsys, 1)["jars"]
+    assert (level, remedy) == ("finding", "eos fetch")
+    assert says.endswith(" MB, and a run may not download them")
+
+
+@pytest.mark.parametrize(
+    ("sink", "is_missing"), [("kafka: {topic: b}", False), ("delta: {path: lake}", True)]
+)
+def test_jars_of_delta_are_needed_by_a_pipeline_with_a_table(
+    project, capsys, monkeypatch, sink, is_missing
+):
+    place = project / "pipelines" / "one"
+    place.mkdir(parents=True)
+    (place / "pipeline.yaml").write_text(
+        f"version: 1\nname: one\nsource: {{kafka: {{topic: a}}}}\nsink: {{{sink}}}\n"
+    )
+    monkeypatch.setattr(machine_check, "is_present", lambda jar, _: "delta" not in jar.purpose)
+    assert "jars" not in told(capsys, 0)
+    found = told(capsys, 0, "one")
+    assert ("jars" in found) is is_missing
+    if is_missing:
+        assert found["jars"][1].startswith("2 of ")
 
 
 def test_a_spark_that_is_not_there(project, capsys, monkeypatch):
