@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
+from eos.cli.pipeline_argument import repeated
 from eos.config.model import PipelineFile, Profile
+from eos.errors import UnavailableError
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
+from eos.local.broker_probe import silent
 from eos.plan.plan import Plan, plan
 from eos.plan.security import naming_principal
 
@@ -32,3 +36,22 @@ def client_of(planned: Plan) -> Iterator[KafkaClient]:
     """
     with closing(KafkaClient(planned.kafka)) as client, naming_principal(*planned.logins):
         yield client
+
+
+def nobody_listens(
+    options: Namespace, pipeline: PipelineFile, profile: Profile, bootstrap: Sequence[str]
+) -> UnavailableError | None:
+    """Return the error to report if no broker of the profile accepts connections, else None.
+
+    This takes seconds, where a Kafka client would retry each request until its deadline."""
+    dead = silent(bootstrap)
+    if len(dead) < len(bootstrap):
+        return None
+    reasons = "; ".join(f"{address}: {reason}" for address, reason in dead.items())
+    chosen, arguments = profile.name, repeated(options)
+    return UnavailableError(
+        "brokers_unreachable",
+        f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
+        hint="start the cluster, or correct `kafka.bootstrap` in the profile; `eos doctor "
+        f"{arguments}` checks all that a run needs",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -43,6 +44,12 @@ def find_chosen(options: Namespace) -> tuple[PipelineFile, Profile]:
     """Return the pipeline and the profile that a command's options name."""
     pipeline = find_pipeline(options.pipeline, options.profile)
     return pipeline, load_profile(options.profile, pipeline.project_root)
+
+
+def repeated(options: Namespace) -> str:
+    """Return the words that name pipeline and profile in a suggested next command."""
+    profile = ["--profile", options.profile] if options.profile else []
+    return shlex.join([options.pipeline, *profile])
 
 
 def file_of(argument: str) -> Path:

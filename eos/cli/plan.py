@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import closing, redirect_stdout, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from eos.cli.pipeline_argument import find_chosen
 from eos.config.model import PipelineFile, Profile
 from eos.config.saved_job import is_job
 from eos.errors import EosError, TransformError, UsageError
-from eos.inspect.check import Check, checked, note, ok
+from eos.inspect.check import Check, checked, failed_by, note, ok
 from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
 from eos.plan.reader import ARROW_NAME, SPARK_NAME, choose_reader
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         title = f"{pipeline.name} ({pipeline.path}, profile {profile.name})"
         print(escaped("\n".join(lines(title, found))), flush=True)
     checks: list[Check] = []
-    for each in _checks(pipeline, profile, planned) if options.check else ():
+    for each in _checks(options, pipeline, profile, planned) if options.check else ():
         checks.append(each)
         if not options.json:
             print(escaped("\n".join(check_lines([each]))), flush=True)
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         if options.check:
             document |= {"checks": [each.as_json() for each in checks], "fine": is_fine}
         print(json.dumps(document))
+    if any(each.is_unanswered for each in checks):
+        return 5
     return 0 if is_fine else 1
 
 
@@ -94,14 +97,24 @@ def _compare(planned: Plan, profile: Profile, *, is_json: bool) -> int:
     return found.exit_code
 
 
-def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
+def _checks(
+    options: argparse.Namespace, pipeline: PipelineFile, profile: Profile, planned: Plan
+) -> Iterator[Check]:
+    """Yield the results of all checks. If no broker answers, yield that and skip the cluster's."""
+    from eos.cli.connection import nobody_listens
     from eos.inspect.machine_check import audit
     from eos.launch.profile_cluster import addresses
 
+    known = None
     with addresses(profile) as bootstrap:
         reachable = replace(planned, bootstrap=bootstrap)
-        yield from _cluster(reachable)
-        known = _tables_in_ledger(reachable) if planned.tables else None
+        error = nobody_listens(options, pipeline, profile, bootstrap)
+        is_answered = True
+        for each in _cluster(reachable) if error is None else [failed_by("brokers", error)]:
+            yield each
+            is_answered = is_answered and not each.is_unanswered
+        if planned.tables and is_answered:
+            known = _tables_in_ledger(reachable)
     yield from audit(profile)
     yield from _registry(planned, profile)
     yield from checked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
@@ -253,7 +266,8 @@ def _cluster(planned: Plan) -> Iterator[Check]:
     from eos.inspect.topic_check import topics
 
     with client_of(planned) as client:
-        found = list(cluster(client, planned))
-        yield from found
-        if not any(each.subject == "features" and each.level == "finding" for each in found):
-            yield from topics(client, planned)
+        for each in chain(cluster(client, planned), topics(client, planned)):
+            yield each
+            is_refused = each.subject == "features" and each.level == "finding"
+            if is_refused or each.is_unanswered:  # each check would wait for its own time limit
+                return

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from functools import partial
 
-from eos.cli.connection import client_of
-from eos.cli.pipeline_argument import find_chosen, project_of_cwd
+from eos.cli.connection import client_of, nobody_listens
+from eos.cli.pipeline_argument import find_chosen, project_of_cwd, repeated
 from eos.cli.watch import Look, watch
 from eos.config.load import load_profile
-from eos.errors import UnavailableError, UsageError
+from eos.errors import UsageError
 from eos.inspect.status import PipelineStatus, read_status
 from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import list_pipelines
 from eos.inspect.status_render import as_json, lines
-from eos.local.broker_probe import silent
 from eos.local.cluster_status import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
@@ -36,8 +34,7 @@ def _look(options: argparse.Namespace) -> Look:
     if options.pipeline is None:
         return _list(options.profile)
     pipeline, profile = find_chosen(options)
-    # The pipeline as in a suggested next command, which needs the same profile.
-    name = shlex.join([options.pipeline, *_options_to_repeat(options.profile)])
+    name = repeated(options)
     addresses = profile.kafka.bootstrap
     if addresses is None:
         embedded = status_of(profile.local_root / "broker")
@@ -46,16 +43,9 @@ def _look(options: argparse.Namespace) -> Look:
             stopped = PipelineStatus(planned, Liveness.NO)
             return _shown(stopped, name, "the embedded broker is stopped")
         addresses = tuple(embedded.bootstrap.split(","))
-    dead = silent(addresses)
-    if len(dead) == len(addresses):
-        reasons = "; ".join(f"{address}: {reason}" for address, reason in dead.items())
-        chosen, arguments = profile.name, name
-        raise UnavailableError(
-            "brokers_unreachable",
-            f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
-            hint="start the cluster, or correct `kafka.bootstrap` in the profile; `eos doctor "
-            f"{arguments}` checks all that a run needs",
-        )
+    error = nobody_listens(options, pipeline, profile, addresses)
+    if error is not None:
+        raise error
     planned = plan(pipeline, profile, tuple(addresses), ())
     with client_of(planned) as client:
         return _shown(read_status(planned, client), name)
@@ -81,10 +71,6 @@ def _list(profile_name: str | None) -> Look:
     pipelines = [each.as_json() for each in found]
     text = "\n".join(lines_of(str(local or root), found))
     return Look(text, {"state_root": str(local or root), "pipelines": pipelines})
-
-
-def _options_to_repeat(profile: str | None) -> list[str]:
-    return ["--profile", profile] if profile else []
 
 
 def _shown(found: PipelineStatus, named: str, note: str = "") -> Look:

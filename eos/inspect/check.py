@@ -25,12 +25,14 @@ class Check:
 
     `level` is "ok" without a problem, "note" for a setting that may be intended, and "finding" for
     a problem that stops a run or may break a guarantee. `remedy` is how to fix the problem.
+    `is_unanswered` means that no broker answered, so other requests would wait in vain, too.
     """
 
     subject: str
     level: Level
     message: str
     remedy: str = ""
+    is_unanswered: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +55,13 @@ def failed(subject: str, message: str, remedy: str) -> Check:
     return Check(subject, "finding", message, remedy)
 
 
+def failed_by(subject: str, error: EosError) -> Check:
+    """Return an error as a finding."""
+    remedy = error.hint or "`eos lint FILE` shows the problem's place"
+    is_unanswered = error.code == "brokers_unreachable"
+    return Check(subject, "finding", error.message, remedy, is_unanswered)
+
+
 def checked(subject: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
     """Call `question` and yield its checks. If it raises an error, yield the error as a finding.
 
@@ -62,9 +71,7 @@ def checked(subject: str, question: Callable[[], Check | Iterable[Check]]) -> It
         found = question()
         yield from [found] if isinstance(found, Check) else list(found)
     except EosError as error:
-        yield failed(
-            subject, error.message, error.hint or "`eos lint FILE` shows the problem's place"
-        )
+        yield failed_by(subject, error)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         message = f"{place}{error.strerror or error}"
