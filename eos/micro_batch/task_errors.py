@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from eos.errors import AttemptFailedError, EosError, TransformError
 from eos.kafka.read_errors import lost_records
 from eos.micro_batch.java_client_errors import avro_refusal, source_refusal
@@ -24,6 +27,16 @@ _SETUP = {
     "ModuleNotFoundError": "the executors need the modules that a function imports, too: "
     "docs/clusters.md",
 }
+# A frame of a Python traceback. A worker that crashed leaves frames without the comma: it says
+# nothing about the user's code.
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in ', re.MULTILINE)
+# Files of other people's code. Workers may have other paths than the driver.
+_OTHERS = re.compile(
+    r"/(site-packages|dist-packages|pyspark\.zip|python/pyspark|lib(64)?/python3\.\d+)/"
+    r"|\.zip/eos/|^<frozen"
+)
+_OWN = f"{Path(__file__).parents[1]}/"
+_SPARKS_INPUT = "/pyspark/serializers.py"  # fails if the JVM's side does
 
 
 def task_error(failure: Failure) -> EosError:
@@ -45,6 +58,15 @@ def task_error(failure: Failure) -> EosError:
         return final
     reason = _last_words(failure.text)
     hint = next((hint for mark, hint in _SETUP.items() if mark in reason), "")
+    users = None if hint else _users_line(failure.text)
+    if users is not None:
+        position, reason = users
+        return AttemptFailedError(
+            "python_function_failed",
+            f"a Python function failed in a task ({position}): {reason}",
+            hint="correct the function, or keep such records from it by a rule of `expect` with "
+            "`on_error: dead_letter`. Nothing is lost: the next start runs the micro-batch again",
+        )
     what = "the work on the records" if failure.is_of_python else "the Spark job"
     return AttemptFailedError("spark_job_failed", f"{what} failed: {reason}", hint=hint)
 
@@ -78,6 +100,24 @@ def _data_exception(failure: Failure) -> EosError | None:
         hint="use `try_cast`, `try_divide` and the like, which return null, or reject such records "
         "by a rule of `expect` with `on_error: dead_letter`; then start again",
     )
+
+
+def _users_line(text: str) -> tuple[str, str] | None:
+    """Return the last line of the user's code in a worker's traceback, as FILE:LINE, and the
+    exception. Return None if a task failed outside the user's code."""
+    found = None
+    for frame in _FRAME.finditer(text):
+        file = frame[1]
+        if file.endswith(_SPARKS_INPUT):
+            found = None
+        elif not file.startswith(_OWN) and not _OTHERS.search(file):
+            found = frame
+    if found is None:
+        return None
+    after = text[found.end() :].splitlines()[1:]
+    # The lines of a traceback are indented, and the exception is not.
+    reason = next((line.strip() for line in after if line[:1].strip()), "no message")
+    return f"{found[1]}:{found[2]}", reason[:500]
 
 
 def _last_words(text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support import doubles
 
+import eos
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
 from eos.micro_batch.task_errors import task_error
 from eos.run.query import cause_of, late_worker
@@ -63,6 +65,57 @@ def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
     assert told.message == f"the Spark job failed: {words}"
     assert hint in told.hint
     assert bool(told.hint) == bool(hint)
+
+
+WORKER = """Traceback (most recent call last):
+  File "/v/lib/python3.11/site-packages/pyspark/python/lib/pyspark.zip/pyspark/worker.py", line 3, in main
+    process()
+{frames}{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
+Caused by: java.io.IOException: none
+"""  # noqa: E501 - as Spark has it
+USERS = '  File "/app/pyspark/pipelines/shop/transform.py", line 9, in gross\n    return risky(x)\n'
+IN_JSON = '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n    raise x\n'
+IN_SPARK = '  File "/v/pyspark.zip/pyspark/{}.py", line 7, in read\n    raise x\n'
+
+
+@pytest.mark.parametrize(
+    ("frames", "raised"),
+    [
+        (USERS, "ValueError: bad luck with 777.00"),
+        (USERS, "decimal.InvalidOperation: [<class 'decimal.ConversionSyntax'>]"),
+        (USERS, "AssertionError"),
+        (USERS + IN_JSON, "json.decoder.JSONDecodeError: Expecting value"),
+        (USERS + IN_SPARK.format("sql/types"), "AttributeError: amount"),
+    ],
+    ids=["own", "no error by name", "no message", "library", "row"],
+)
+def test_a_users_function_that_fails_in_a_task_is_told_with_its_line(
+    frames: str, raised: str
+) -> None:
+    text = LOST.format(f"{EXCEPTION}: {WORKER.format(frames=frames, raised=raised)}")
+    told = task_error(Failure(SPARK.format(why=text)))
+    assert (type(told), told.code) == (AttemptFailedError, "python_function_failed")
+    line = "/app/pyspark/pipelines/shop/transform.py:9"
+    assert told.message == f"a Python function failed in a task ({line}): {raised}"
+    assert "`expect`" in told.hint
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        USERS + IN_SPARK.format("serializers"),
+        f'  File "{Path(eos.__file__).parent}/encode/x.py", line 5, in f\n',
+        '  File "/tmp/ship/a1.zip/eos/encode/x.py", line 5, in f\n',
+        '  File "/app/pipelines/shop/transform.py", line 9 in gross\n',
+    ],
+    ids=["input", "ours", "ours, shipped", "crash"],
+)
+def test_a_task_that_fails_outside_a_users_function_does_not_blame_it(frames: str) -> None:
+    text = WORKER.format(frames=frames, raised="OSError: gone")
+    told = task_error(Failure(SPARK.format(why=text)))
+    assert (told.code, told.message) == ("spark_job_failed", "the Spark job failed: OSError: gone")
 
 
 def test_an_error_of_the_drivers_own_work_is_told_with_its_kind() -> None:
