@@ -20,10 +20,10 @@ from eos.ledger.record import Ends, LedgerRecord, Position
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup.ownership import is_ours
-from eos.startup.source_state import LiveSource
+from eos.startup.source_state import LiveSource, source_client
 from eos.startup.start_offsets import AT_REST, is_at_own_group, resolve
 from eos.startup.topic_limits import message_limits
-from eos.startup.topic_lookup import existing_topics, source_topics
+from eos.startup.topic_lookup import existing_topics, is_missing, source_topics
 
 _EARLIEST = -2  # in Spark's options, this number means the earliest offset
 STORE_TIMEOUT_MS = 60_000  # limit for the first response of the store of the checkpoints
@@ -39,13 +39,24 @@ def with_targets(planned: Plan, client: KafkaClient, parallelism: int, deadline:
     """Create the target topics that the pipeline file declares with `create`. Return the plan with
     the record batch size limit of each target topic.
 
-    Raise UsageError if another target topic does not exist.
+    Raise UsageError if another target topic does not exist, or at the first start a source topic.
     """
+    _require_first_source(planned, client, deadline)
     for topic, new in planned.created_topics.items():
         client.create_topic(topic, new.partitions, new.replication, new.config, deadline)
     require_targets(client, planned.sink_topics, deadline)
     limits = message_limits(client, planned.sink_topics, deadline)
     return replace(planned, parallelism=parallelism, message_bytes_max=limits)
+
+
+def _require_first_source(planned: Plan, client: KafkaClient, deadline: Deadline) -> None:
+    """Before a first start creates topics, raise UsageError if a source topic does not exist.
+
+    Later, a source topic that is gone is compared with the ledger (`resume_position`).
+    """
+    ledger = planned.names.ledger
+    if not planned.is_dataframe and is_missing(client.topics([ledger], deadline)[ledger]):
+        _source_topics(planned, source_client(planned, client), deadline)
 
 
 def require_targets(client: KafkaClient, topics: Iterable[str], deadline: Deadline) -> None:

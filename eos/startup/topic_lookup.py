@@ -74,8 +74,10 @@ def source_topics(
             what="source",
             code="source_topic_missing",
             missing=UsageError,
-            hint="is the name right, and does the profile name the topic's cluster? An embedded "
-            "broker begins without topics: docs/quickstart.md creates and fills one",
+            hint="is the name right, and does the profile name the topic's cluster? A run creates "
+            "no source topic: create it with `kafka-topics.sh --bootstrap-server ... --create "
+            "--topic TOPIC`, or on an embedded broker with `Kafka(BOOTSTRAP).create(TOPIC, "
+            "PARTITIONS)` of eos.testing.outside",
         )
     pattern = re.compile(source.pattern)
     for name in sorted(filter(source.reads, own)):
@@ -99,6 +101,11 @@ def source_topics(
             kind = UnavailableError if info.error in _MAY_PASS else UsageError
             raise _missing_error(kind, "source", name, info.error)
     return found
+
+
+def is_missing(topic: TopicInfo) -> bool:
+    """Return whether a broker does not know the topic, now."""
+    return topic.error in _MAY_PASS
 
 
 def _await_topics(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+from support import doubles
 from support.errors import raises
 
 from eos.config.source import KafkaSource
 from eos.errors import UsageError
+from eos.plan.plan import NewTopic
 from eos.startup import topic_lookup
+from eos.startup.resume_position import with_targets
 from eos.startup.topic_lookup import existing_topics, source_topics
 
 
@@ -26,6 +30,21 @@ def test_a_named_topic_that_is_not_there_stops(client, topic, within, monkeypatc
     with raises("source_topic_missing", UsageError) as caught:
         source_topics(KafkaSource(topic=f"{topic}-no"), client, within())
     assert caught.value.fields["topic"] == f"{topic}-no"
+
+
+def test_a_first_start_without_its_source_topic_creates_none(client, topic, within, monkeypatch):
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
+    out, ledger = f"{topic}.out", f"eos.ledger.{topic}"
+    names = replace(doubles.plan().names, ledger=ledger)
+    planned = doubles.plan_of(names, ("none:1",), f"{topic}-no", "here")
+    planned = replace(planned, created_topics={out: NewTopic(1, 1, {})})
+    with raises("source_topic_missing", UsageError):
+        with_targets(planned, client, 1, within())
+    assert client.topics([out], within())[out].error
+
+    client.create_topic(ledger, 1, 1, {}, within())  # from now on the ledger says what is gone
+    with_targets(planned, client, 1, within())
+    assert client.topics([out], within())[out].partitions == 1
 
 
 def test_a_pattern_has_what_it_matches_in_full_now(client, topic, within):
