@@ -74,6 +74,10 @@ def waits_for(found: PipelineStatus) -> str:
     if found.is_writing:
         return "its tasks: a transaction is open"
     if found.planned_batch is not None:
+        if found.attempt is not None and found.attempt.position.batch_id == found.planned_batch:
+            return (
+                f"the rest of micro-batch {found.planned_batch}, such as its rows in Delta tables"
+            )
         return f"micro-batch {found.planned_batch}, which is planned and not committed"
     if found.lag:
         return f"Spark, to plan the next micro-batch: {found.lag:,} offsets can be read"

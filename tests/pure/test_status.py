@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.doubles import plan
@@ -157,3 +158,18 @@ def test_a_transaction_whose_owner_is_not_listed_need_not_hang(hangs: bool, is_f
     text = "\n".join(status_render.lines(found, "orders"))
     assert ("find-hanging" in text) is hangs
     assert ("a transaction of an owner that this user may not DESCRIBE is open" in text) is is_fine
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"),
+    [
+        (3, "micro-batch 4, which is planned and not committed"),
+        (4, "the rest of micro-batch 4, such as its rows in Delta tables"),
+    ],
+)
+def test_a_micro_batch_whose_transaction_is_committed_is_not_called_uncommitted(
+    committed: int, expected: str
+) -> None:
+    attempt = SimpleNamespace(position=SimpleNamespace(batch_id=committed))
+    found = PipelineStatus(plan(), Liveness.YES, attempt=attempt, planned_batch=4)  # type: ignore[arg-type] - one field
+    assert status_render.waits_for(found) == expected
