@@ -185,7 +185,7 @@ class ClusterView:
         ]
 
     def open_transactions(
-        self, producers: Producers, wait_ms: int = _MARKER_MS
+        self, producers: Producers, wait_ms: int | None = None
     ) -> list[OpenTransaction]:
         """Return the open transactions of these producers, with their owners.
 
@@ -195,10 +195,12 @@ class ClusterView:
         2. Its owner ends it. Its marker may be written later.
         3. The coordinator reports it as ended.
 
-        So this looks again, and leaves out a transaction whose marker is written within `wait_ms`.
+        So this looks again, and leaves out a transaction whose marker is written within `wait_ms`,
+        by default `_MARKER_MS`.
         """
         found = {each.place: each for each in self._opened(producers)}
-        deadline, backoff = Deadline.after_ms(wait_ms), Backoff()
+        deadline = Deadline.after_ms(_MARKER_MS if wait_ms is None else wait_ms)
+        backoff = Backoff()
         while late := {each.partition for each in found.values() if each.hangs}:
             if deadline.has_passed:
                 break

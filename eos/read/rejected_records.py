@@ -34,8 +34,8 @@ def refusal(
 ) -> RecordRefusedError:
     """Return the error that ends the run at a rejected record.
 
-    `distinct` has the settings of dedup by columns. `subjects` are subjects of the schema registry,
-    of which only a startup requests new schemas.
+    `distinct` has the settings of dedup by columns. `subjects` are the subjects of the
+    schema registry whose new schemas a running pipeline does not read: the next startup does.
     """
     record = f"{pipeline}: the record {first.topic}-{first.partition} at offset {first.offset}"
     others = f", and {first.records - 1} more in this micro-batch" if first.records > 1 else ""

@@ -1,7 +1,7 @@
-"""What does the ledger record of an attempt claim about the records that dedup dropped?
+"""The claims of an attempt's ledger record about the records that dedup dropped.
 
-It has the number of dropped records, by reason. For the producers with the most dropped records it
-also has the first and the last offset.
+The record has the number of dropped records, by reason. For the producers with the most dropped
+records it also has the first and the last offset.
 """
 
 from __future__ import annotations

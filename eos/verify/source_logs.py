@@ -1,4 +1,4 @@
-"""Which source logs does `eos verify` read, and are they of the topics that the pipeline read?
+"""The source logs that `eos verify` reads, if they belong to the topics that the pipeline read.
 
 A topic that was deleted and recreated has the same name and another topic id. Its offsets belong to
 other records.

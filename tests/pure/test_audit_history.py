@@ -283,6 +283,11 @@ def had_another_id_until_its_epochs_ran_out(cluster):
     cluster.producers[LEDGER].append(DescribedProducer(Identity(4, 32766), 0, -1, 0, before_ms))
 
 
+def mirrors_old_records(cluster):
+    before_ms = int(NOW.timestamp() * 1000) - 1
+    cluster.producers[LEDGER].append(DescribedProducer(Identity(4, 3), 0, -1, 0, before_ms))
+
+
 def has_another_id(cluster):
     cluster.state = DescribedTransaction("CompleteCommit", Identity(8, 4), 60_000)
 
@@ -313,6 +318,7 @@ def wrote_more(cluster):
         (is_newer, []),
         (is_newer_before_the_group_is_read, []),
         (had_another_id_until_its_epochs_ran_out, []),
+        (mirrors_old_records, ["foreign"]),
         (has_another_id, ["differs"]),
         (expired, []),
         (wrote_more, ["differs"]),

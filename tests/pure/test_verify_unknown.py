@@ -189,19 +189,21 @@ def test_only_the_last_id_of_a_topic_is_compared() -> None:
 
 
 def test_a_partition_that_a_rewind_leaves_out_is_not_forgotten() -> None:
-    """The record of that position is older than the partition."""
-    more = TopicPartition("in", 1)
+    """The record of that position is older than the partition, or than its whole topic."""
+    more, added = TopicPartition("in", 1), TopicPartition("added", 0)
     chain, check = CommitChain(), DropCheck(Findings(), None)
     witness = Witness(2, "recovery", -1, None, Identity(5, 2))
-    both = {IN: (0, 5), more: (0, 2)}
+    every = {IN: (0, 5), more: (0, 2), added: (0, 1)}
     begun = Witness(1, "attempt", 1, 1, Identity(5, 1))
-    read = CommittedAttempt(begun, both, None, [])
-    rewound = CommittedAttempt(witness, {IN: (3, 3)}, {IN: 3}, [])
+    read = CommittedAttempt(begun, every, None, [])
+    ids = {"in": "a", "added": "b"}  # a rewind keeps them
+    rewound = CommittedAttempt(witness, {IN: (3, 3)}, {IN: 3}, [], topic_ids=ids)
     for each in (read, rewound):
         assert not list(chain.see(each))
         check.see(each)
-    assert chain.covered == both
-    assert (check.covered, check.forgotten) == ({IN: [(0, 5)], more: [(0, 2)]}, set())
+    assert chain.covered == every
+    assert check.covered == {tp: [covered] for tp, covered in every.items()}
+    assert not check.forgotten
 
 
 def test_records_of_a_topic_that_was_forgotten_prove_nothing() -> None:
@@ -220,3 +222,21 @@ def test_a_target_that_the_last_verification_did_not_know_has_not_begun() -> Non
     resumed: Any = SimpleNamespace(_point=point, _chain=CommitChain(), _findings=Findings())
     assert Verification._target(resumed, OUT, 5).has_begun
     assert not Verification._target(resumed, IN, 0).has_begun
+
+
+@pytest.mark.parametrize(("owner", "is_awaited"), [("eos.p", True), ("other", False), ("", False)])
+def test_a_late_marker_of_the_pipelines_own_transaction_is_awaited(
+    owner: str, is_awaited: bool
+) -> None:
+    """Its records are committed, so they are not hidden from readers."""
+    ends = iter([3, 10])
+    cluster = SimpleNamespace(
+        transactional_id="eos.p",
+        producers=lambda _: {},
+        open_transactions=lambda _, wait_ms: [SimpleNamespace(hangs=True, owner=owner)],
+    )
+    reader = SimpleNamespace(bounds=lambda tps: {tps[0]: LogBounds(0, next(ends), 10)})
+    looks: Any = SimpleNamespace(_cluster=cluster, _reader=reader, _stuck=set())
+    found = Verification._await_markers(looks, OUT, 10, LogBounds(0, 3, 10))
+    assert found.stable == (10 if is_awaited else 3)
+    assert looks._stuck == (set() if is_awaited else {OUT})
