@@ -233,7 +233,7 @@ def test_a_late_marker_of_the_pipelines_own_transaction_is_awaited(
     cluster = SimpleNamespace(
         transactional_id="eos.p",
         producers=lambda _: {},
-        open_transactions=lambda _, wait_ms: [SimpleNamespace(hangs=True, owner=owner)],
+        open_transactions=lambda *_, **__: [SimpleNamespace(hangs=True, owner=owner)],
     )
     reader = SimpleNamespace(bounds=lambda tps: {tps[0]: LogBounds(0, next(ends), 10)})
     looks: Any = SimpleNamespace(_cluster=cluster, _reader=reader, _stuck=set())
